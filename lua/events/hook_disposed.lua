@@ -1,0 +1,27 @@
+-- Removes a live hook and frees its token in the same instant (contract, section 5).
+--
+-- KEYS: run, events, payloads, claims, hook
+-- ARGV: base, op, run_id, spec_version, occurred_at, correlation_id, data
+-- Returns: OK slot at | HOOK_NOT_FOUND | RUN_EXPIRED status | RUN_NOT_FOUND |
+--   RUN_NOT_SUPPORTED version
+--
+-- @include lib/clock
+-- @include lib/hook
+-- @include lib/log
+-- @include lib/run
+
+local status, refusal = open_run(run)
+if not status then
+  return refusal
+elseif redis.call('EXISTS', hook) == 0 then
+  return is_terminal(status) and { 'RUN_EXPIRED', status } or { 'HOOK_NOT_FOUND' }
+end
+
+local at = now()
+local slot = append(events, payloads, {
+  type = 'hook_disposed', at = at, spec = spec_version, op = op, corr = correlation_id,
+  occ = occurred_at, data = data,
+})
+redis.call('HSET', claims, 'gone:' .. correlation_id, slot)
+remove_hook(base, run_id, correlation_id)
+return { 'OK', slot, at }

@@ -1,0 +1,39 @@
+-- Creates a run, pending, with its first event (contract, section 5).
+--
+-- An id that the client made must be of now: its ULID time may lie a day in the past, which is
+-- how long a start may be delayed, and five minutes ahead, for clocks that differ. `id_time` is
+-- that time in ms, or empty for an id that was made by this World.
+--
+-- KEYS: run, attributes, events, payloads
+-- ARGV: base, op, run_id, id_time, spec_version, occurred_at, correlation_id, data, payload,
+--   deployment_id, workflow_name, execution_context, encryption_public_key, resolve_data,
+--   attribute_pairs...
+-- Returns: OK slot at run | CONFLICT | RUN_ID_AGE now
+--
+-- @include lib/clock
+-- @include lib/create_run
+-- @include lib/rows
+
+local MAX_AGE, MAX_AHEAD = 24 * 60 * 60 * 1000, 5 * 60 * 1000
+
+local at = now()
+if id_time ~= '' then
+  local age = tonumber(at) - tonumber(id_time)
+  if age > MAX_AGE or age < -MAX_AHEAD then
+    return { 'RUN_ID_AGE', at }
+  end
+end
+if redis.call('EXISTS', run) == 1 then
+  return { 'CONFLICT' }
+end
+
+local keys = { run = run, attributes = attributes, events = events, payloads = payloads }
+create_run(keys, {
+  at = at, spec = spec_version, op = op, corr = correlation_id, occ = occurred_at,
+  data = data, payload = payload,
+}, {
+  base = base, run_id = run_id, deployment_id = deployment_id, workflow_name = workflow_name,
+  execution_context = execution_context, encryption_public_key = encryption_public_key,
+  attributes = attribute_pairs,
+})
+return { 'OK', '1', at, run_row(run, attributes, payloads, resolve_data, '1') }

@@ -1,0 +1,20 @@
+-- Ends a run with an error and its code (contract, section 5).
+--
+-- KEYS: run, attributes, events, payloads, hooks, waits, wait_states
+-- ARGV: base, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
+--   resolve_data, error_code
+-- Returns: OK slot at run | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_TERMINAL status
+--
+-- @include lib/clock
+-- @include lib/finish_run
+
+return finish_run({
+  run = run, attributes = attributes, events = events, payloads = payloads,
+  hooks = hooks, waits = waits, wait_states = wait_states,
+}, {
+  type = 'run_failed', at = now(), spec = spec_version, op = op, corr = correlation_id,
+  occ = occurred_at, data = data, payload = payload,
+}, {
+  base = base, run_id = run_id, status = 'failed', resolve_data = resolve_data,
+  slot_field = 'error_slot', error_code = error_code,
+})

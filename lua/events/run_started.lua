@@ -1,0 +1,44 @@
+-- Starts a run; on a run that is missing, and with the data to do so, creates it first.
+--
+-- `creates` is `1` when the event carries all that a run is made of: the run_created event may
+-- have been lost on its way (contract, section 5, resilient start).
+--
+-- KEYS: run, attributes, events, payloads
+-- ARGV: base, op, run_id, spec_version, occurred_at, correlation_id, resolve_data, creates,
+--   data, payload, deployment_id, workflow_name, execution_context, encryption_public_key,
+--   attribute_pairs...
+-- Returns: OK slot at run | RUNNING slot at run | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version |
+--   RUN_EXPIRED status
+--
+-- @include lib/clock
+-- @include lib/create_run
+-- @include lib/rows
+
+local status, refusal = open_run(run)
+local at = now()
+if refusal and (refusal[1] ~= 'RUN_NOT_FOUND' or creates == '') then
+  return refusal
+elseif refusal then
+  local keys = { run = run, attributes = attributes, events = events, payloads = payloads }
+  create_run(keys, {
+    at = at, spec = spec_version, op = op, data = data, payload = payload,
+  }, {
+    base = base, run_id = run_id, deployment_id = deployment_id, workflow_name = workflow_name,
+    execution_context = execution_context, encryption_public_key = encryption_public_key,
+    attributes = attribute_pairs,
+  })
+  status = 'pending'
+elseif is_terminal(status) then
+  return { 'RUN_EXPIRED', status }
+elseif status == 'running' then
+  return { 'RUNNING', redis.call('HGET', run, 'started_slot'), at,
+    run_row(run, attributes, payloads, resolve_data) }
+end
+
+local slot = append(events, payloads, {
+  type = 'run_started', at = at, spec = spec_version, op = op, corr = correlation_id,
+  occ = occurred_at,
+})
+redis.call('HSET', run, 'started_at', at, 'updated_at', at, 'started_slot', slot)
+set_status(base, run, run_id, status, 'running')
+return { 'OK', slot, at, run_row(run, attributes, payloads, resolve_data) }

@@ -1,0 +1,28 @@
+-- Creates a step, pending, not yet attempted (contract, section 5).
+--
+-- KEYS: run, events, payloads, steps, step
+-- ARGV: op, spec_version, occurred_at, correlation_id, data, payload, step_name, resolve_data,
+--   max_events
+-- Returns: OK slot at step | CONFLICT | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version |
+--   RUN_TERMINAL status | LOG_FULL
+--
+-- @include lib/clock
+-- @include lib/step
+
+local status, refusal = open_run(run)
+if not status then
+  return refusal
+elseif is_terminal(status) then
+  return { 'RUN_TERMINAL', status }
+elseif redis.call('EXISTS', step) == 1 then
+  return { 'CONFLICT' }
+elseif is_full(events, max_events) then
+  return { 'LOG_FULL' }
+end
+
+local at = now()
+local slot = create_step({ events = events, payloads = payloads, steps = steps, step = step }, {
+  at = at, spec = spec_version, op = op, corr = correlation_id, occ = occurred_at,
+  data = data, payload = payload,
+}, correlation_id, step_name)
+return { 'OK', slot, at, entity_row(step, payloads, resolve_data, slot) }

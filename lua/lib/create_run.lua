@@ -1,0 +1,37 @@
+-- @include lib/keys
+-- @include lib/log
+-- @include lib/run
+
+-- Creates a run, pending, with its run_created event in slot 1. The caller has checked that
+-- there is none.
+local function create_run(keys, event, fields)
+  event.type = 'run_created'
+  append(keys.events, keys.payloads, event)
+  local hash = {
+    'deployment_id', fields.deployment_id, 'workflow_name', fields.workflow_name,
+    'spec_version', event.spec, 'created_at', event.at, 'updated_at', event.at,
+  }
+  for _, name in ipairs({ 'execution_context', 'encryption_public_key' }) do
+    if fields[name] ~= '' then
+      hash[#hash + 1] = name
+      hash[#hash + 1] = fields[name]
+    end
+  end
+  if event.payload ~= '' then
+    hash[#hash + 1] = 'input_slot'
+    hash[#hash + 1] = '1'
+  end
+  redis.call('HSET', keys.run, unpack(hash))
+  if #fields.attributes > 0 then
+    redis.call('HSET', keys.attributes, unpack(fields.attributes))
+  end
+  redis.call('ZADD', fields.base .. 'runs', '0', fields.run_id)
+  set_status(fields.base, keys.run, fields.run_id, nil, 'pending')
+  -- Streams written before their run existed were to expire; now they live with it.
+  for _, name in ipairs(redis.call('ZRANGE', keys.run .. ':streams', 0, 999)) do
+    local stream = keys.run .. ':stream:' .. escape(name)
+    redis.call('PERSIST', stream)
+    redis.call('PERSIST', stream .. ':writers')
+  end
+  redis.call('PERSIST', keys.run .. ':streams')
+end

@@ -1,0 +1,42 @@
+-- @include lib/hook
+-- @include lib/keys
+-- @include lib/log
+-- @include lib/queue
+-- @include lib/rows
+-- @include lib/run
+
+-- The end of a run, shared by its three terminal events: one event, the new status, and in
+-- the same instant no hook, no token and no wait of the run is left.
+local function finish_run(keys, event, fields)
+  local status, refusal = open_run(keys.run)
+  if not status then
+    return refusal
+  end
+  if is_terminal(status) then
+    if status ~= 'cancelled' or fields.status ~= 'cancelled' then
+      return { 'RUN_TERMINAL', status }
+    end
+    local slot = append(keys.events, keys.payloads, event)
+    return { 'OK', slot, event.at,
+      run_row(keys.run, keys.attributes, keys.payloads, fields.resolve_data, slot) }
+  end
+
+  local slot = append(keys.events, keys.payloads, event)
+  redis.call('HSET', keys.run, 'completed_at', event.at, 'updated_at', event.at,
+    'terminal_slot', slot)
+  if fields.slot_field and event.payload ~= '' then
+    redis.call('HSET', keys.run, fields.slot_field, slot)
+  end
+  if fields.error_code and fields.error_code ~= '' then
+    redis.call('HSET', keys.run, 'error_code', fields.error_code)
+  end
+  set_status(fields.base, keys.run, fields.run_id, status, fields.status)
+  for _, hook_id in ipairs(redis.call('ZRANGE', keys.hooks, 0, -1)) do
+    remove_hook(fields.base, fields.run_id, hook_id)
+  end
+  redis.call('DEL', keys.waits, keys.wait_states)
+  forget_run(fields.base, fields.run_id)
+  redis.pcall('PUBLISH', keys.run .. ':done', '')
+  return { 'OK', slot, event.at,
+    run_row(keys.run, keys.attributes, keys.payloads, fields.resolve_data, slot) }
+end

@@ -1,0 +1,25 @@
+-- @include lib/keys
+
+-- Live hooks: a hash, its token's record, and the indexes that list it.
+
+-- The member of the index of all hooks: creation time, hook, run. Padded, so that the order of
+-- the text is the order of creation, then of the hook id.
+local function hook_member(created_at, hook_id, run_id)
+  return string.rep('0', 15 - #created_at) .. created_at .. '/' .. hook_id .. '/' .. run_id
+end
+
+-- Removes a live hook and frees its token, in the same instant.
+local function remove_hook(base, run_id, hook_id)
+  local hook = hook_key(base, run_id, hook_id)
+  local fields = redis.call('HMGET', hook, 'token_hash', 'created_at')
+  local token = token_key(base, fields[1])
+  local owner = redis.call('HMGET', token, 'run', 'hook')
+  -- A token that was taken over belongs to somebody else by now.
+  if owner[1] == run_id and owner[2] == hook_id then
+    redis.call('DEL', token)
+  end
+  redis.call('DEL', hook)
+  redis.call('ZREM', run_key(base, run_id) .. ':hooks', hook_id)
+  redis.call('ZREM', hook_runs_key(base, hook_id), run_id)
+  redis.call('ZREM', base .. 'hooks', hook_member(fields[2], hook_id, run_id))
+end

@@ -1,0 +1,60 @@
+-- Keys that only a script knows the parts of. `base` is the partition's prefix. The Python
+-- module `keys` builds the same keys; a test holds the two together.
+
+-- User text as a part of a key: everything but letters, digits and `_.-` becomes %XX.
+local function escape(text)
+  return (string.gsub(text, '[^A-Za-z0-9_.-]', function(character)
+    return string.format('%%%02X', string.byte(character))
+  end))
+end
+
+local function run_key(base, run_id)
+  return base .. 'run:' .. escape(run_id)
+end
+
+local function step_key(base, run_id, step_id)
+  return run_key(base, run_id) .. ':step:' .. escape(step_id)
+end
+
+local function hook_key(base, run_id, hook_id)
+  return run_key(base, run_id) .. ':hook:' .. escape(hook_id)
+end
+
+-- The runs that have a live hook of this id.
+local function hook_runs_key(base, hook_id)
+  return base .. 'hook:' .. escape(hook_id)
+end
+
+local function token_key(base, token_hash)
+  return base .. 'token:' .. token_hash
+end
+
+local function status_key(base, status)
+  return base .. 'runs:status:' .. status
+end
+
+local function workflow_key(base, workflow_name, status)
+  return base .. 'runs:workflow:' .. escape(workflow_name) .. ':' .. status
+end
+
+local function topic_key(base, topic, part)
+  return base .. 'queue:' .. topic .. ':' .. part
+end
+
+local function message_key(base, topic, message_id)
+  return base .. 'queue:' .. topic .. ':message:' .. message_id
+end
+
+local function idempotency_key(base, topic, run_id, key)
+  return base .. 'queue:' .. topic .. ':key:' .. escape(run_id) .. '/' .. escape(key)
+end
+
+-- The bookkeeping of a run's messages.
+local function run_queue_key(base, run_id)
+  return run_key(base, run_id) .. ':queue'
+end
+
+-- Replays of a run that wait for the one that is leased, by their due time.
+local function held_key(base, run_id)
+  return run_key(base, run_id) .. ':held'
+end

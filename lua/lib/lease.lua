@@ -1,0 +1,29 @@
+-- @include lib/queue
+
+-- Leases that ended without an answer: their worker is gone.
+
+local EXPIRED_AT_ONCE = 100
+
+-- Frees expired leases, a bounded number at a time. The receipt goes, so that a worker that was
+-- only slow can change nothing any more; the message is due at once, with nobody to blame, or
+-- dead after more lost leases than any series of restarts explains. Returns how many.
+local function expire_leases(base, topic, at, max_lost)
+  local leased = topic_key(base, topic, 'leased')
+  local expired = redis.call('ZRANGE', leased, '-inf', at, 'BYSCORE', 'LIMIT', 0,
+    EXPIRED_AT_ONCE)
+  for _, message_id in ipairs(expired) do
+    local key = message_key(base, topic, message_id)
+    local message = load_message(key)
+    redis.call('ZREM', leased, message_id)
+    redis.call('HINCRBY', key, 'lost', '1')
+    if message.lost + 1 > tonumber(max_lost) then
+      bury(base, topic, at, message_id, message, 'max_lost_leases')
+    else
+      redis.call('HDEL', key, 'receipt')
+      redis.call('HSET', key, 'due_at', at)
+      redis.call('ZADD', topic_key(base, topic, 'due'), at, message_id)
+      release(base, message.run, message_id)
+    end
+  end
+  return #expired
+end

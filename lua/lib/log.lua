@@ -1,0 +1,27 @@
+-- The event log of a run: a stream whose entry ids are the slots, payloads beside it.
+
+local LOG_OPTIONAL = { 'corr', 'data', 'occ', 'resume', 'digest', 'token', 'owner' }
+
+-- Appends one event and returns its slot. Redis itself picks the next id after `0-*`, so that
+-- slots are dense and a rejected event consumes none. Optional fields are left out when they
+-- are empty or nil; so is the payload, which always has at least its tag byte.
+local function append(events, payloads, event)
+  local entry = { 'type', event.type, 'at', event.at, 'spec', event.spec, 'op', event.op }
+  for _, name in ipairs(LOG_OPTIONAL) do
+    local value = event[name]
+    if value and value ~= '' then
+      entry[#entry + 1] = name
+      entry[#entry + 1] = value
+    end
+  end
+  local slot = string.sub(redis.call('XADD', events, '0-*', unpack(entry)), 3)
+  if event.payload and event.payload ~= '' then
+    redis.call('HSET', payloads, slot, event.payload)
+  end
+  return slot
+end
+
+-- Whether the log has no room for events that begin something.
+local function is_full(events, max_events)
+  return max_events ~= '' and redis.call('XLEN', events) >= tonumber(max_events)
+end

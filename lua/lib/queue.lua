@@ -1,0 +1,164 @@
+-- @include lib/keys
+-- @include lib/run
+-- @include lib/step_status
+
+-- Messages: what sends, settles and releases them. A message is in exactly one of the sets
+-- due, leased, held and dead. The bookkeeping hash of its run has
+--   n            how many messages are outstanding (due, leased or held)
+--   wake         the plain wake that is due and was never delivered: it absorbs further ones
+--   leased       the one replay that a worker holds
+--   step:<id>    the outstanding message of a step
+--   dead         how many of its messages are dead letters
+--   queue        the queue name last used
+-- Messages without a run have run = '' and no bookkeeping.
+
+local function hint(base, topic)
+  redis.pcall('PUBLISH', base .. 'queue:' .. topic, '')
+end
+
+-- A further wake is the present one only where nothing would tell them apart.
+local function absorbs(base, topic, wake, message)
+  local fields = redis.call('HMGET', message_key(base, topic, wake),
+    'queue', 'deployment', 'headers')
+  return fields[1] == message.queue and fields[2] == message.deployment
+    and fields[3] == message.headers
+end
+
+-- The outstanding message that stands for this one already, if any.
+local function standing(base, topic, message, bookkeeping)
+  if message.key ~= '' then
+    local holder = redis.call('GET', idempotency_key(base, topic, message.run, message.key))
+    if holder then
+      return holder
+    end
+  end
+  if message.kind == 'step' then
+    return redis.call('HGET', bookkeeping, 'step:' .. message.step)
+  elseif message.kind == 'wake' then
+    local wake = redis.call('HGET', bookkeeping, 'wake')
+    return wake and absorbs(base, topic, wake, message) and wake
+  end
+end
+
+-- Sends a message. Returns the id of the message that stands for it, or nil when its step is
+-- terminal and nothing is left to deliver.
+local function push(base, topic, at, message)
+  local bookkeeping = run_queue_key(base, message.run)
+  local holder = standing(base, topic, message, bookkeeping)
+  if holder then
+    return holder
+  end
+  if message.kind == 'step' then
+    local step = step_key(base, message.run, message.step)
+    if is_step_terminal(redis.call('HGET', step, 'status')) then
+      return nil
+    end
+  end
+  redis.call('HSET', message_key(base, topic, message.id),
+    'run', message.run, 'kind', message.kind, 'step', message.step, 'key', message.key,
+    'queue', message.queue, 'deployment', message.deployment, 'headers', message.headers,
+    'body', message.body, 'attempt', '0', 'failures', '0', 'lost', '0',
+    'enqueued_at', at, 'due_at', message.due_at)
+  redis.call('ZADD', topic_key(base, topic, 'due'), message.due_at, message.id)
+  redis.call('SADD', base .. 'topics', topic)
+  if message.key ~= '' then
+    redis.call('SET', idempotency_key(base, topic, message.run, message.key), message.id)
+  end
+  if message.run ~= '' then
+    redis.call('HINCRBY', bookkeeping, 'n', '1')
+    redis.call('HSET', bookkeeping, 'queue', message.queue)
+    if message.kind == 'step' then
+      redis.call('HSET', bookkeeping, 'step:' .. message.step, message.id)
+    elseif message.kind == 'wake' then
+      redis.call('HSET', bookkeeping, 'wake', message.id)
+    end
+  end
+  hint(base, topic)
+  return message.id
+end
+
+-- Frees what an ending message holds: its key, and the one place of its step. What a newer
+-- message holds by now stays.
+local function settle(base, topic, message_id, message)
+  if message.key ~= '' then
+    local key = idempotency_key(base, topic, message.run, message.key)
+    if redis.call('GET', key) == message_id then
+      redis.call('DEL', key)
+    end
+  end
+  if message.kind == 'step' then
+    local bookkeeping = run_queue_key(base, message.run)
+    local place = 'step:' .. message.step
+    if redis.call('HGET', bookkeeping, place) == message_id then
+      redis.call('HDEL', bookkeeping, place)
+    end
+  end
+end
+
+-- The leased replay of a run has ended, in whatever way: the first held one is due again,
+-- under the time at which it was due before.
+local function release(base, run_id, message_id)
+  if run_id == '' then
+    return
+  end
+  local bookkeeping = run_queue_key(base, run_id)
+  if redis.call('HGET', bookkeeping, 'leased') ~= message_id then
+    return
+  end
+  redis.call('HDEL', bookkeeping, 'leased')
+  local next_held = redis.call('ZPOPMIN', held_key(base, run_id))
+  if next_held[1] then
+    local topic, held_id = string.match(next_held[1], '^(.*)/(.*)$')
+    redis.call('ZREM', topic_key(base, topic, 'held'), held_id)
+    redis.call('ZADD', topic_key(base, topic, 'due'), next_held[2], held_id)
+    hint(base, topic)
+  end
+end
+
+-- The bookkeeping of a run that is over lives as long as messages or dead letters of it.
+local function forget_run(base, run_id)
+  local bookkeeping = run_queue_key(base, run_id)
+  local counts = redis.call('HMGET', bookkeeping, 'n', 'dead')
+  if tonumber(counts[1] or '0') <= 0 and tonumber(counts[2] or '0') <= 0 then
+    redis.call('DEL', bookkeeping)
+  end
+end
+
+-- One message of the run is outstanding no more.
+local function count_down(base, run_id)
+  if run_id == '' then
+    return
+  end
+  if redis.call('HINCRBY', run_queue_key(base, run_id), 'n', '-1') <= 0 then
+    local status = redis.call('HGET', run_key(base, run_id), 'status')
+    if not status or is_terminal(status) then
+      forget_run(base, run_id)
+    end
+  end
+end
+
+-- The fields of a message that decide what happens to it; nil when it is gone.
+local function load_message(message)
+  local fields = redis.call('HMGET', message, 'run', 'kind', 'step', 'key', 'receipt', 'failures',
+    'lost')
+  if not fields[1] then
+    return nil
+  end
+  return {
+    run = fields[1], kind = fields[2], step = fields[3], key = fields[4],
+    receipt = fields[5] or '', failures = tonumber(fields[6]), lost = tonumber(fields[7]),
+  }
+end
+
+-- Moves a message that nothing more is tried for to the dead letters.
+local function bury(base, topic, at, message_id, message, reason)
+  redis.call('ZADD', topic_key(base, topic, 'dead'), at, message_id)
+  redis.call('HSET', message_key(base, topic, message_id), 'reason', reason, 'died_at', at)
+  redis.call('HDEL', message_key(base, topic, message_id), 'receipt')
+  settle(base, topic, message_id, message)
+  if message.run ~= '' then
+    redis.call('HINCRBY', run_queue_key(base, message.run), 'dead', '1')
+  end
+  release(base, message.run, message_id)
+  count_down(base, message.run)
+end

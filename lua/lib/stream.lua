@@ -1,0 +1,34 @@
+-- Chunk streams: entries `0-<index + 1>` with the field `chunk`, and one last entry with the
+-- field `end`. Beside each a hash of its writers: writer id -> `<sequence> <index>` of its last
+-- write, and `end` once the stream is closed, so that no write has to read the last chunk.
+
+-- A stream that is written before its run exists, or whose run never will, goes after an hour;
+-- the creation of the run keeps it.
+local ORPHAN_SECONDS = 3600
+
+local function keep_or_expire(run, ...)
+  if redis.call('EXISTS', run) == 0 then
+    for _, key in ipairs({ ... }) do
+      redis.call('EXPIRE', key, ORPHAN_SECONDS)
+    end
+  end
+end
+
+-- The index that a repeated request was given the first time, or nil. One writer sends one
+-- write at a time, so that an older sequence can only be a repetition.
+local function repeated_write(writers, writer, sequence)
+  local last = redis.call('HGET', writers, writer)
+  if last then
+    local last_sequence, index = string.match(last, '^(%d+) (%-?%d+)$')
+    if tonumber(sequence) <= tonumber(last_sequence) then
+      return index
+    end
+  end
+end
+
+-- How many chunks a stream has, and whether it is closed.
+local function extent(stream, writers)
+  local closed = redis.call('HEXISTS', writers, 'end') == 1
+  local length = redis.call('XLEN', stream)
+  return closed and length - 1 or length, closed
+end

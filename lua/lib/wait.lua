@@ -1,0 +1,21 @@
+-- Waits of a run: a sorted set of their ids by creation, and one hash with their states, so
+-- that the end of a run drops them all at once however many there are.
+
+local WAIT_STATE = '^(%a+) (%S+) (%S+) (%S+) (%S+) (%S+)$'
+
+-- A wait's state as it is stored: status, times in ms and spec version; `-` for none.
+local function pack_wait(wait)
+  return table.concat({
+    wait.status, wait.created_at, wait.updated_at, wait.resume_at, wait.completed_at or '-',
+    wait.spec_version,
+  }, ' ')
+end
+
+local function unpack_wait(state)
+  local status, created_at, updated_at, resume_at, completed_at, spec_version =
+    string.match(state, WAIT_STATE)
+  return {
+    status = status, created_at = created_at, updated_at = updated_at, resume_at = resume_at,
+    completed_at = completed_at, spec_version = spec_version,
+  }
+end

@@ -1,0 +1,30 @@
+-- Frees a leased message after a failed attempt, to be tried again after `delay` ms; after
+-- more than `max_failures` it is a dead letter (contract, section 7).
+--
+-- KEYS: leased, message, due
+-- ARGV: base, topic, message_id, receipt, delay, last_error, max_failures
+-- Returns: OK failures | DEAD failures | LEASE_LOST
+--
+-- @include lib/clock
+-- @include lib/queue
+
+local held_message = load_message(message)
+if not held_message or held_message.receipt ~= receipt
+  or redis.call('ZREM', leased, message_id) == 0 then
+  return { 'LEASE_LOST' }
+end
+local at = now()
+local failures = tostring(held_message.failures + 1)
+redis.call('HSET', message, 'failures', failures, 'last_error', last_error,
+  'last_receipt', receipt)
+if held_message.failures + 1 > tonumber(max_failures) then
+  bury(base, topic, at, message_id, held_message, 'max_failures')
+  return { 'DEAD', failures }
+end
+local due_at = string.format('%.0f', tonumber(at) + tonumber(delay))
+redis.call('HDEL', message, 'receipt')
+redis.call('HSET', message, 'due_at', due_at)
+redis.call('ZADD', due, due_at, message_id)
+release(base, held_message.run, message_id)
+hint(base, topic)
+return { 'OK', failures }

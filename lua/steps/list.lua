@@ -1,0 +1,17 @@
+-- Lists the steps of a run by the slots of their creation.
+--
+-- KEYS: steps, payloads
+-- ARGV: base, run_id, resolve_data, order, after, limit
+-- Returns: OK more steps, a step being slot, then its row
+--
+-- @include lib/keys
+-- @include lib/page
+-- @include lib/rows
+
+local ids, more = page_by_slot(steps, order, after, limit)
+local rows = {}
+for i, step_id in ipairs(ids) do
+  rows[i] = { redis.call('ZSCORE', steps, step_id),
+    entity_row(step_key(base, run_id, step_id), payloads, resolve_data) }
+end
+return { 'OK', more, rows }

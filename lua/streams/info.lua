@@ -1,0 +1,10 @@
+-- Tells how far a stream has been written, and whether it is closed.
+--
+-- KEYS: stream, writers
+-- ARGV:
+-- Returns: OK tail_index done, `1` or empty
+--
+-- @include lib/stream
+
+local length, closed = extent(stream, writers)
+return { 'OK', string.format('%.0f', length - 1), closed and '1' or '' }

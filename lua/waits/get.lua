@@ -1,0 +1,11 @@
+-- Reads a wait.
+--
+-- KEYS: wait_states
+-- ARGV: wait_id
+-- Returns: OK state | WAIT_NOT_FOUND
+
+local state = redis.call('HGET', wait_states, wait_id)
+if not state then
+  return { 'WAIT_NOT_FOUND' }
+end
+return { 'OK', state }

@@ -1,0 +1,79 @@
+"""The options of a World, validated before the first command is sent."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from redis_world.errors import ConfigurationError
+
+__all__ = ["WorldConfig"]
+
+ENVIRONMENT_PREFIX = "REDIS_WORLD_"
+
+
+class WorldConfig(BaseModel):
+    """Options of `RedisWorld`, each a keyword of its constructor.
+
+    Attributes:
+        namespace: prefix of every key; Worlds of different namespaces share a server unseen.
+        partitions: how many independent parts the namespace has; pinned at the first opening.
+        deployment_id: what `get_deployment_id` answers and messages are stamped with.
+        environment: what hooks are stamped with; None for none.
+        max_connections: the most connections of the command pool; callers wait for one.
+        connect_timeout: seconds until a server that does not answer counts as unreachable.
+        socket_timeout: seconds that a command may take.
+        max_events_per_run: the event ceiling: beyond it a run begins nothing new; None: none.
+        max_payload_bytes: the largest payload, message or chunk.
+        hook_retention_limit: how far ahead a hook may keep its token past its run's end.
+        retention: how long finished runs stay; None: for ever.
+        serialize_runs: at most one replay of a run is leased at a time.
+        max_failures: failed deliveries after which a message is a dead letter.
+        max_lost_leases: lost leases after which a message is a dead letter.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    namespace: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "world"
+    partitions: Annotated[int, Field(ge=1, le=1)] = 1
+    deployment_id: str = ""
+    environment: str | None = None
+    max_connections: Annotated[int, Field(ge=1, le=10_000)] = 32
+    connect_timeout: Annotated[float, Field(gt=0)] = 5.0
+    socket_timeout: Annotated[float, Field(gt=0)] = 30.0
+    max_events_per_run: Annotated[int, Field(ge=1)] | None = 25_000
+    max_payload_bytes: Annotated[int, Field(ge=1, le=512 * 1024 * 1024 - 1)] = 64 * 1024 * 1024
+    hook_retention_limit: timedelta = timedelta(days=365)
+    retention: Annotated[timedelta, Field(ge=timedelta(minutes=1))] | None = timedelta(days=30)
+    serialize_runs: bool = True
+    max_failures: Annotated[int, Field(ge=1)] = 64
+    max_lost_leases: Annotated[int, Field(ge=1)] = 1000
+
+    @classmethod
+    def create(cls, **options: Any) -> Self:
+        """Validate options.
+
+        Raises:
+            ConfigurationError: an option is unknown or out of range; the text names it.
+        """
+        try:
+            return cls(**options)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, item['loc']))}: {item['msg']} (got {item['input']!r})"
+                for item in error.errors()
+            )
+            raise ConfigurationError(f"bad configuration of the World: {problems}") from None
+
+    @classmethod
+    def from_env(cls, **options: Any) -> Self:
+        """Options from `REDIS_WORLD_<OPTION>` variables; keywords win over the environment."""
+        found = {
+            name: value
+            for name in cls.model_fields
+            if (value := os.environ.get(ENVIRONMENT_PREFIX + name.upper())) is not None
+        }
+        return cls.create(**{**found, **options})

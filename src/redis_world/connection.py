@@ -1,0 +1,553 @@
+"""The only module that talks to redis-py.
+
+Calls that are made in one tick of the event loop share one pipeline: under load a worker sends
+few large packets instead of many small ones, and no caller has to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import redis
+import redis.asyncio
+import redis.exceptions
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from redis_world.config import WorldConfig
+from redis_world.errors import (
+    ConfigurationError,
+    ScriptError,
+    WorldError,
+    WorldUnavailableError,
+)
+from redis_world.hints import HintHub
+from redis_world.keys import SCHEMA, Keys
+from redis_world.lua import Argument, Script, ScriptLibrary
+from redis_world.memory import SCHEME as MEMORY
+from redis_world.memory import memory_client, memory_sync_client
+from redis_world.text import utf8
+
+__all__ = ["Command", "Connection", "SyncCaller"]
+
+logger = logging.getLogger(__name__)
+
+Command = tuple[Argument, ...]
+Reply = Any
+
+_MIN_VERSION: Final = (7, 0)
+_MAX_BATCH: Final = 512
+"""Commands of one pipeline; what is beyond goes into another one."""
+
+_UNAVAILABLE_CODES: Final = (
+    "OOM", "LOADING", "READONLY", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
+    "NOREPLICAS", "BUSY", "UNKILLABLE",
+)  # fmt: skip
+
+
+class _Request:
+    """Some commands in order, answered together."""
+
+    __slots__ = ("commands", "future", "scripts")
+
+    def __init__(
+        self,
+        commands: list[Command],
+        scripts: dict[int, Script],
+        future: asyncio.Future[list[Reply]],
+    ) -> None:
+        self.commands = commands
+        self.scripts = scripts
+        """Position -> script, for those of the commands that are EVALSHA."""
+        self.future = future
+
+
+class _LoopState:
+    """What belongs to one event loop: its client, its subscriber, the calls of this tick."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, client: redis.asyncio.Redis) -> None:
+        self.loop = loop
+        self.client = client
+        self.pending: list[_Request] = []
+        self.flushes: set[asyncio.Task[None]] = set()
+        self.opening = asyncio.Lock()
+        self.opened = False
+        self.hub: HintHub | None = None
+
+
+class Connection:
+    """Commands and scripts on one server.
+
+    Args:
+        url: where the server is; or
+        client: a ready redis-py client, which stays its owner's.
+        config: the World's options.
+        library: the scripts.
+
+    Raises:
+        ConfigurationError: the URL is none, or the client decodes its answers.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str | None = None,
+        client: redis.asyncio.Redis | None = None,
+        config: WorldConfig,
+        library: ScriptLibrary,
+    ) -> None:
+        if (url is None) == (client is None):
+            raise ConfigurationError("a World needs either a URL or a ready client")
+        self.config = config
+        self.keys = Keys(config.namespace)
+        self._library = library
+        self._url = url
+        self._client = client
+        self._state: _LoopState | None = None
+        self._clock_offset = 0.0
+        if client is not None:
+            _refuse_decoding(client.connection_pool.connection_kwargs)
+        else:
+            _check_url(url or "")
+
+    # -- life ------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Reach the server, check it, load the scripts and pin the namespace; once per loop.
+
+        Raises:
+            ConfigurationError: the server is too old, or the namespace was made otherwise.
+            WorldUnavailableError: the server can't be reached.
+        """
+        state = self._for_this_loop()
+        if state.opened:
+            return
+        async with state.opening:
+            if not state.opened:
+                await self._check_server(state)
+                await self._pin(state)
+                state.opened = True
+
+    async def aclose(self) -> None:
+        """Close what this object opened; a ready client is its owner's. Harmless when closed."""
+        state, self._state = self._state, None
+        if state is None or state.loop is not asyncio.get_running_loop():
+            return
+        while state.flushes:
+            await asyncio.gather(*state.flushes, return_exceptions=True)
+        if state.hub is not None:
+            await state.hub.aclose()
+        if state.client is not self._client:
+            await state.client.aclose()
+
+    @property
+    def hub(self) -> HintHub:
+        """The hints of the running loop."""
+        state = self._for_this_loop()
+        if state.hub is None:
+            state.hub = HintHub(self._subscriber)
+        return state.hub
+
+    # -- calls -----------------------------------------------------------------------------
+
+    async def call(
+        self, name: str, keys: Mapping[str, str | bytes], args: Mapping[str, Any]
+    ) -> list[Any]:
+        """Run one script by its name, with named keys and arguments.
+
+        Returns:
+            Its reply: a list whose first item is the status, as bytes.
+
+        Raises:
+            WorldUnavailableError: the server did not do it, or nobody knows.
+            InvalidInputError: an argument is not valid Unicode text.
+        """
+        replies = await self.call_then(name, keys, args, ())
+        return replies[0]  # type: ignore[no-any-return]
+
+    async def call_then(
+        self,
+        name: str,
+        keys: Mapping[str, str | bytes],
+        args: Mapping[str, Any],
+        commands: Sequence[Command],
+    ) -> list[Reply]:
+        """Run one script and, behind it in the same round trip, commands that read."""
+        await self.open()
+        script = self._library[name]
+        row = _encode(("EVALSHA", script.sha, *script.arrange(keys, args)))
+        return await self._submit([row, *map(_encode, commands)], {0: script})
+
+    async def execute(self, *commands: Command) -> list[Reply]:
+        """Run commands in order, in one round trip."""
+        await self.open()
+        return await self._submit([*map(_encode, commands)], {})
+
+    def server_time(self) -> int:
+        """The server's time in ms, as far as this process knows it."""
+        return int(time.time() * 1000 + self._clock_offset)
+
+    def observe_server_time(self, now_ms: int) -> None:
+        """Take note of the server's time, as a reply carried it."""
+        self._clock_offset = now_ms - time.time() * 1000
+
+    def sync_caller(self) -> SyncCaller:
+        """A blocking way to call scripts, with a connection of its own, for another thread."""
+        if self._url is not None and _is_memory(self._url):
+            return SyncCaller(memory_sync_client(self._url), self._library)
+        if self._url is not None:
+            client = redis.Redis.from_url(self._url, **self._settings(), retry=_no_retry_sync())
+            return SyncCaller(client, self._library)
+        assert self._client is not None
+        return SyncCaller(_sync_twin(self._client, self._settings()), self._library)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _for_this_loop(self) -> _LoopState:
+        loop = asyncio.get_running_loop()
+        state = self._state
+        if state is None or state.loop is not loop:
+            if state is not None and state.client is not self._client:
+                _abandon(state.client)
+            state = self._state = _LoopState(loop, self._client or self._connect())
+        return state
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "socket_timeout": self.config.socket_timeout,
+            "socket_connect_timeout": self.config.connect_timeout,
+            "socket_keepalive": True,
+            "protocol": 2,
+        }
+
+    def _connect(self) -> redis.asyncio.Redis:
+        assert self._url is not None
+        if _is_memory(self._url):
+            return memory_client(self._url)
+        pool = redis.asyncio.BlockingConnectionPool.from_url(
+            self._url,
+            max_connections=self.config.max_connections,
+            timeout=None,
+            retry=_no_retry(),
+            **self._settings(),
+        )
+        return redis.asyncio.Redis.from_pool(pool)
+
+    def _subscriber(self) -> redis.asyncio.Redis:
+        """A client for the subscriber alone: it waits as long as nothing happens."""
+        if self._url is not None and _is_memory(self._url):
+            return memory_client(self._url)
+        settings = {**self._settings(), "socket_timeout": None}
+        if self._url is not None:
+            return redis.asyncio.Redis.from_url(self._url, retry=_no_retry(), **settings)
+        assert self._client is not None
+        pool = self._client.connection_pool
+        kwargs = {**pool.connection_kwargs, "socket_timeout": None}
+        return redis.asyncio.Redis.from_pool(
+            redis.asyncio.ConnectionPool(connection_class=pool.connection_class, **kwargs)
+        )
+
+    async def _submit(self, commands: list[Command], scripts: dict[int, Script]) -> list[Reply]:
+        state = self._for_this_loop()
+        request = _Request(commands, scripts, state.loop.create_future())
+        if not state.pending:
+            state.loop.call_soon(self._flush, state)
+        state.pending.append(request)
+        return await request.future
+
+    def _flush(self, state: _LoopState) -> None:
+        batch: list[_Request] = []
+        size = 0
+        pending, state.pending = state.pending, []
+        for request in pending:
+            # A caller that gave up before anything was sent leaves no trace.
+            if request.future.cancelled():
+                continue
+            if batch and size + len(request.commands) > _MAX_BATCH:
+                self._start(state, batch)
+                batch, size = [], 0
+            batch.append(request)
+            size += len(request.commands)
+        if batch:
+            self._start(state, batch)
+
+    def _start(self, state: _LoopState, batch: list[_Request]) -> None:
+        task = state.loop.create_task(self._send(state, batch))
+        state.flushes.add(task)
+        task.add_done_callback(state.flushes.discard)
+
+    async def _send(self, state: _LoopState, batch: list[_Request]) -> None:
+        """Send a batch and hand out the replies; runs to its end whatever its callers do."""
+        try:
+            replies = await self._round_trip(state, [c for r in batch for c in r.commands])
+            again = []
+            position = 0
+            for request in batch:
+                answers = replies[position : position + len(request.commands)]
+                position += len(request.commands)
+                if any(isinstance(a, redis.exceptions.NoScriptError) for a in answers):
+                    again.append(request)
+                else:
+                    _answer(request, answers)
+            # The server lost its scripts. EVAL loads them again for everybody.
+            for request in again:
+                for place, script in request.scripts.items():
+                    command = request.commands[place]
+                    request.commands[place] = ("EVAL", script.source, *command[2:])
+                _answer(request, await self._round_trip(state, request.commands))
+        except Exception as error:  # noqa: BLE001 - every caller of the batch gets it
+            for request in batch:
+                if not request.future.done():
+                    request.future.set_exception(_translate(error))
+
+    @staticmethod
+    async def _round_trip(state: _LoopState, commands: list[Command]) -> list[Reply]:
+        pipeline = state.client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)  # type: ignore[no-untyped-call]
+        return await pipeline.execute(raise_on_error=False)
+
+    async def _check_server(self, state: _LoopState) -> None:
+        scripts = list(self._library)
+        commands: list[Command] = [("TIME",), ("INFO", "server"), ("INFO", "memory")]
+        commands += [("SCRIPT", "LOAD", script.source) for script in scripts]
+        try:
+            now, server, memory, *loaded = await self._round_trip(state, commands)
+        except Exception as error:
+            raise _translate(error, where=self._describe()) from error
+        for reply in (now, *loaded):
+            if isinstance(reply, Exception):
+                raise _translate(reply, where=self._describe()) from reply
+        self.observe_server_time(int(now[0]) * 1000 + int(now[1]) // 1000)
+        # An embedded server has no INFO, and an ACL may deny it: then nothing is known.
+        if isinstance(server, dict):
+            _check_version(server)
+        if isinstance(memory, dict):
+            _check_eviction(memory)
+
+    async def _pin(self, state: _LoopState) -> None:
+        script = self._library["worlds/open"]
+        row = script.arrange(
+            {"meta": self.keys.meta},
+            {
+                "schema": str(SCHEMA),
+                "partitions": str(self.config.partitions),
+                "writer": "redis-world",
+            },
+        )
+        (reply,) = await self._round_trip(state, [("EVALSHA", script.sha, *row)])
+        if isinstance(reply, Exception):
+            raise _translate(reply, where=self._describe()) from reply
+        schema, partitions = int(reply[1]), int(reply[2])
+        namespace = self.config.namespace
+        if schema != SCHEMA:
+            raise ConfigurationError(
+                f"namespace {namespace!r} has schema {schema}, this version of redis-world "
+                f"writes schema {SCHEMA}: install a version that knows schema {schema}, "
+                "or use another namespace"
+            )
+        if partitions != self.config.partitions:
+            raise ConfigurationError(
+                f"namespace {namespace!r} was created with partitions={partitions}, not "
+                f"{self.config.partitions}: open it with partitions={partitions}, "
+                "or use another namespace"
+            )
+
+    def _describe(self) -> str:
+        """The server's address, without its password."""
+        if self._url is not None and _is_memory(self._url):
+            return self._url
+        state = self._for_this_loop()
+        kwargs = state.client.connection_pool.connection_kwargs
+        return str(kwargs.get("path") or f"{kwargs.get('host')}:{kwargs.get('port')}")
+
+
+class SyncCaller:
+    """Blocking calls of scripts over one connection."""
+
+    def __init__(self, client: redis.Redis, library: ScriptLibrary) -> None:
+        self._client = client
+        self._library = library
+
+    def call_many(
+        self, name: str, calls: Sequence[tuple[Mapping[str, str], Mapping[str, Any]]]
+    ) -> list[list[Any]]:
+        """Run one script several times in one round trip.
+
+        Raises:
+            WorldUnavailableError: the server did not do it.
+        """
+        script = self._library[name]
+        rows = [script.arrange(keys, args) for keys, args in calls]
+        try:
+            replies = self._run("EVALSHA", script.sha, rows)
+            if any(isinstance(reply, redis.exceptions.NoScriptError) for reply in replies):
+                replies = self._run("EVAL", script.source, rows)
+        except redis.exceptions.RedisError as error:
+            raise _translate(error) from error
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise _translate(reply) from reply
+        return replies
+
+    def _run(self, command: str, what: str, rows: list[list[Argument]]) -> list[Any]:
+        with self._client.pipeline(transaction=False) as pipeline:
+            for row in rows:
+                pipeline.execute_command(command, what, *row)
+            return pipeline.execute(raise_on_error=False)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+
+def _no_retry() -> AsyncRetry:
+    # redis-py sends a command again when its reply is lost, by default ten times. What may be
+    # sent twice is for the World to know.
+    return AsyncRetry(NoBackoff(), 0)
+
+
+def _no_retry_sync() -> Retry:
+    return Retry(NoBackoff(), 0)
+
+
+def _is_memory(url: str) -> bool:
+    return url.partition("://")[0] == MEMORY
+
+
+def _check_url(url: str) -> None:
+    schemes = (MEMORY, "redis", "rediss", "unix")
+    scheme = url.partition("://")[0]
+    if "://" not in url or scheme not in schemes:
+        known = ", ".join(f"{name}://" for name in schemes)
+        raise ConfigurationError(
+            f"{url!r} is not the URL of a server; it begins with one of {known}"
+        )
+    if scheme == MEMORY:
+        return
+    try:
+        options = redis.connection.parse_url(url)  # type: ignore[no-untyped-call]
+    except ValueError as error:
+        raise ConfigurationError(f"{url!r} is not the URL of a server: {error}") from None
+    _refuse_decoding(dict(options))
+
+
+def _refuse_decoding(options: Mapping[str, Any]) -> None:
+    if str(options.get("decode_responses", False)).lower() not in {"false", "0", "no", ""}:
+        raise ConfigurationError(
+            "decode_responses=True would break binary payloads: make the client without it"
+        )
+
+
+def _check_version(info: Mapping[str, Any]) -> None:
+    """Refuse a server without `XADD key 0-*` and friends."""
+    text = str(info.get("valkey_version") or info.get("redis_version") or "")
+    try:
+        version = tuple(int(part) for part in text.split(".")[:2])
+    except ValueError:
+        return
+    if version and version < _MIN_VERSION:
+        raise ConfigurationError(
+            f"the server is version {text}; redis-world needs Redis 7.0 or Valkey 8 or newer"
+        )
+
+
+def _check_eviction(info: Mapping[str, Any]) -> None:
+    policy = info.get("maxmemory_policy")
+    if policy is not None and policy != "noeviction":
+        text = (
+            f"the server's maxmemory-policy is {policy}: when its memory is full it deletes keys "
+            "of runs. Set `maxmemory-policy noeviction`"
+        )
+        logger.warning(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _encode(command: Sequence[Argument]) -> Command:
+    """Check text here, call by call: an error inside the pipeline would be everybody's."""
+    return tuple(utf8(part) if isinstance(part, str) else part for part in command)
+
+
+def _answer(request: _Request, replies: list[Reply]) -> None:
+    if request.future.done():
+        return
+    for reply in replies:
+        if isinstance(reply, Exception):
+            request.future.set_exception(_translate(reply))
+            return
+    request.future.set_result(replies)
+
+
+def _translate(error: BaseException, *, where: str = "") -> WorldError:
+    """The World's error for one of redis-py's."""
+    at = f" at {where}" if where else ""
+    text = str(error)
+    if isinstance(error, WorldError):
+        return error
+    if isinstance(error, redis.exceptions.AuthenticationError):
+        return ConfigurationError(f"the server{at} refuses the user or password: {text}")
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        return ConfigurationError(f"the server{at} denies a command to this user: {text}")
+    if isinstance(
+        error, redis.exceptions.ConnectionError | redis.exceptions.TimeoutError | OSError
+    ):
+        hint = ": is it running, and is the URL right?" if where else ""
+        return WorldUnavailableError(f"the server{at} can't be reached{hint} ({text})")
+    code = type(error).__name__
+    if isinstance(error, redis.exceptions.ResponseError):
+        for code in _UNAVAILABLE_CODES:
+            if text.startswith(code) or isinstance(error, _TYPED.get(code, ())):
+                return WorldUnavailableError(f"the server{at} can't do this now: {text}")
+        return ScriptError(f"the server{at} refused a command: {text}")
+    return ScriptError(f"{code}: {text}")
+
+
+# redis-py takes the code off the texts of the errors that it has a class for.
+_TYPED: Final[dict[str, type[Exception]]] = {
+    "OOM": redis.exceptions.OutOfMemoryError,
+    "LOADING": redis.exceptions.BusyLoadingError,
+    "READONLY": redis.exceptions.ReadOnlyError,
+    "MASTERDOWN": redis.exceptions.MasterDownError,
+    "CLUSTERDOWN": redis.exceptions.ClusterDownError,
+    "TRYAGAIN": redis.exceptions.TryAgainError,
+}
+
+
+def _sync_twin(client: redis.asyncio.Redis, settings: Mapping[str, Any]) -> redis.Redis:
+    """A blocking client for the server of an asyncio one."""
+    kwargs = client.connection_pool.connection_kwargs
+    if "server" in kwargs:
+        import fakeredis
+
+        return fakeredis.FakeRedis(server=kwargs["server"])
+    names = ("host", "port", "db", "username", "password", "path")
+    plain = {name: kwargs[name] for name in names if name in kwargs}
+    path = plain.pop("path", None)
+    if path is not None:
+        plain = {"unix_socket_path": path, **plain}
+    tls = {name: value for name, value in kwargs.items() if name.startswith("ssl_")}
+    secure = issubclass(client.connection_pool.connection_class, redis.asyncio.SSLConnection)
+    return redis.Redis(**plain, **(tls if secure else {}), ssl=secure, **settings)
+
+
+def _abandon(client: redis.asyncio.Redis) -> None:
+    """Drop the connections of a loop that is gone: nobody can wait for their farewell."""
+    pool = client.connection_pool
+    connections = [
+        *getattr(pool, "_available_connections", ()),
+        *getattr(pool, "_in_use_connections", ()),
+    ]
+    for connection in connections:
+        writer = getattr(connection, "_writer", None)
+        transport = getattr(writer, "transport", None)
+        with contextlib.suppress(Exception):
+            transport.abort()  # type: ignore[union-attr]
+        with contextlib.suppress(Exception):
+            connection._close()  # noqa: SLF001 - redis-py has no public way without its loop

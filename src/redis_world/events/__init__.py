@@ -1,0 +1,312 @@
+"""`world.events`: the event log, and the only way to change anything (contract, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from redis_world.connection import Command, Connection
+from redis_world.errors import EventNotFoundError, InvalidEventError, InvalidInputError
+from redis_world.events import hook_events, run_events, step_events, wait_events
+from redis_world.events.log import FIRST_PAGE, LogReader, slot_of
+from redis_world.events.request import Builder, Request
+from redis_world.events.validation import parse_event, validate_event
+from redis_world.ids import IdFactory, event_slot, new_request_id
+from redis_world.models import (
+    BaseEvent,
+    CreateEvent,
+    Event,
+    EventResult,
+    Page,
+    ResolveData,
+    SortOrder,
+    Timestamp,
+)
+from redis_world.paging import check_limit, check_order, event_cursor, parse_event_cursor
+from redis_world.rows import event_from, pairs, raise_refusal
+
+__all__ = ["Events"]
+
+_BUILDERS: Final[dict[str, Builder]] = {
+    "run_created": run_events.run_created,
+    "run_started": run_events.run_started,
+    "run_completed": run_events.run_completed,
+    "run_failed": run_events.run_failed,
+    "run_cancelled": run_events.run_cancelled,
+    "attr_set": run_events.attr_set,
+    "step_created": step_events.step_created,
+    "step_started": step_events.step_started,
+    "step_completed": step_events.step_ended,
+    "step_failed": step_events.step_ended,
+    "step_retrying": step_events.step_retrying,
+    "hook_created": hook_events.hook_created,
+    "hook_received": hook_events.hook_received,
+    "hook_disposed": hook_events.hook_disposed,
+    "wait_created": wait_events.wait_created,
+    "wait_completed": wait_events.wait_completed,
+}
+
+_TIMESTAMP: Final[TypeAdapter[datetime]] = TypeAdapter(Timestamp)
+
+
+class Events:
+    """Writes and reads event logs."""
+
+    def __init__(self, connection: Connection, ids: IdFactory) -> None:
+        self._connection = connection
+        self._ids = ids
+
+    async def create(
+        self,
+        run_id: str | None,
+        event: BaseEvent | Mapping[str, Any],
+        *,
+        resolve_data: ResolveData = "all",
+        resume_id: str | None = None,
+        payload_digest: str | None = None,
+        occurred_at: datetime | None = None,
+        request_id: str | None = None,
+        skip_preload: bool = False,
+        since_cursor: str | None = None,
+        event_count: int | None = None,
+        preload_events: bool = False,
+        compute_instance_id: str | None = None,  # noqa: ARG002 - accepted by contract
+        replay_divergence_count: int | None = None,  # noqa: ARG002
+        via_step_dispatch: bool | None = None,  # noqa: ARG002
+        v1_compat: bool = False,
+    ) -> EventResult:
+        """Record one event and change the entity that it is about, in one script.
+
+        Args:
+            run_id: the run; None on run_created lets this World make the id.
+            event: a model of `redis_world.models`, or the wire's camelCase mapping.
+            resolve_data: `none` leaves payloads out of the answer.
+            resume_id: on hook_received, the id of the resume: it is recorded once.
+            payload_digest: on hook_received, what tells two payloads of one resume apart.
+            occurred_at: when it happened, stored beside the server's time.
+            request_id: an id for this request, made here when absent.
+            skip_preload: on run_started, leave the log out of the answer.
+            since_cursor: return the events after this cursor, the own one included.
+            event_count: how many events the writer had seen: return those between.
+            preload_events: on hook_received, return the run and its whole log.
+            compute_instance_id: accepted and ignored, as the next two are.
+            replay_divergence_count: accepted and ignored.
+            via_step_dispatch: accepted and ignored.
+            v1_compat: only False: legacy runs never existed here.
+
+        Raises:
+            InvalidEventError, AttributeValidationError: bad input; nothing was stored.
+            WorldError: as section 4 and 5 of the contract say; nothing was stored.
+        """
+        if v1_compat:
+            raise InvalidEventError("v1_compat: legacy runs never existed in this World")
+        model = parse_event(event)
+        validate_event(model)
+        after = None if since_cursor is None else parse_event_cursor(since_cursor)
+        if event_count is not None and (
+            isinstance(event_count, bool) or not isinstance(event_count, int) or event_count < 0
+        ):
+            raise InvalidInputError(f"event_count is a number from 0 up, not {event_count!r}")
+        await self._connection.open()
+        request = self._request(
+            run_id, model, resolve_data, resume_id, payload_digest, occurred_at, request_id
+        )
+        if after is not None:
+            return await self._create_since(request, after)
+        if event_count is not None:
+            return await self._create_counted(request, event_count)
+        if model.event_type == "run_started" and not skip_preload:
+            return await self._create_preloaded(request)
+        result, _ = await self._run(request)
+        if preload_events and model.event_type == "hook_received":
+            return await self._preload_resumed(request, result)
+        return result
+
+    async def get(self, run_id: str, event_id: str, *, resolve_data: ResolveData = "all") -> Event:
+        """Read one event.
+
+        Raises:
+            EventNotFoundError: the run has no such event.
+        """
+        slot = event_slot(event_id)
+        reader = LogReader(self._connection, run_id, resolve_data)
+        events, _ = await reader.page(slot - 1, 1)
+        if not events or slot_of(events[0]) != slot:
+            raise EventNotFoundError(event_id)
+        return events[0]
+
+    async def list(
+        self,
+        run_id: str,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        sort_order: SortOrder = "asc",
+        resolve_data: ResolveData = "all",
+    ) -> Page[Event]:
+        """List a log, or the part of it behind a cursor.
+
+        Without a limit it gives all of the rest. A cursor is one of an earlier page, or
+        `eid:<event id>`.
+
+        Raises:
+            InvalidCursorError: the cursor is neither.
+        """
+        check_order(sort_order)
+        place = None if cursor is None else parse_event_cursor(cursor)
+        if limit is not None:
+            check_limit(limit)
+        reader = LogReader(self._connection, run_id, resolve_data)
+        if sort_order == "desc":
+            events, more = await reader.in_front_of(place, limit)
+        elif limit is None:
+            events, more = await reader.all_behind(place or 0), False
+        else:
+            events, more = await reader.page(place or 0, limit)
+        if events:
+            cursor = event_cursor(slot_of(events[-1]))
+        return Page[Event].model_construct(None, data=events, cursor=cursor, has_more=more)
+
+    async def list_by_correlation_id(
+        self,
+        run_id: str,
+        correlation_id: str,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        sort_order: SortOrder = "asc",
+        resolve_data: ResolveData = "all",
+    ) -> Page[Event]:
+        """List the events of one step, hook or wait.
+
+        It reads the log, which has no index by correlation id: 25,000 entries without their
+        payloads take about 10 ms of the server.
+        """
+        check_order(sort_order)
+        place = None if cursor is None else parse_event_cursor(cursor)
+        if limit is not None:
+            check_limit(limit)
+        bare = LogReader(self._connection, run_id, "none")
+        found = [
+            slot_of(event)
+            for event in await bare.all_behind(0)
+            if event.correlation_id == correlation_id
+        ]
+        if sort_order == "desc":
+            found = [slot for slot in reversed(found) if place is None or slot < place]
+        elif place is not None:
+            found = [slot for slot in found if slot > place]
+        more = limit is not None and len(found) > limit
+        found = found[:limit]
+        events = await self._at(run_id, found, resolve_data)
+        if found:
+            cursor = event_cursor(found[-1])
+        return Page[Event].model_construct(None, data=events, cursor=cursor, has_more=more)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    async def _at(
+        self, run_id: str, slots: Sequence[int], resolve_data: ResolveData
+    ) -> Sequence[Event]:
+        keys = self._connection.keys.of_run(run_id)
+        commands: list[Command] = [
+            ("XRANGE", keys.events, f"0-{slot}", f"0-{slot}") for slot in slots
+        ]
+        if slots:
+            commands.append(("HMGET", keys.payloads, *slots))
+        replies = await self._connection.execute(*commands) if commands else []
+        return [
+            event_from(run_id, slot, pairs(replies[i][0][1]), replies[-1][i], resolve_data)
+            for i, slot in enumerate(slots)
+        ]
+
+    def _request(
+        self,
+        run_id: str | None,
+        event: CreateEvent,
+        resolve_data: ResolveData,
+        resume_id: str | None,
+        payload_digest: str | None,
+        occurred_at: datetime | None,
+        request_id: str | None,
+    ) -> Request:
+        if resolve_data not in ("all", "none"):
+            raise InvalidInputError(f"resolve_data is 'all' or 'none', not {resolve_data!r}")
+        made_id = not run_id and event.event_type == "run_created"
+        if not run_id and not made_id:
+            raise InvalidEventError(f"{event.event_type} needs a run id")
+        if occurred_at is not None:
+            try:
+                occurred_at = _TIMESTAMP.validate_python(occurred_at)
+            except ValidationError as error:
+                raise InvalidEventError(f"occurred_at: {error.errors()[0]['msg']}") from None
+        server_time = self._connection.server_time()
+        is_resume = event.event_type == "hook_received"
+        return Request(
+            event=event,
+            run_id=run_id or self._ids.run_id(server_time),
+            op=request_id or new_request_id(),
+            keys=self._connection.keys,
+            config=self._connection.config,
+            resolve_data=resolve_data,
+            resume_id=resume_id if is_resume else None,
+            payload_digest=payload_digest if is_resume else None,
+            occurred_at=occurred_at,
+            made_id=made_id,
+            server_time=server_time,
+        )
+
+    async def _run(self, request: Request, *reads: Command) -> tuple[EventResult, Sequence[Any]]:
+        """Run the event's script; `reads` go behind it in the same round trip."""
+        call = _BUILDERS[request.event.event_type](request)
+        reply, *rest = await self._connection.call_then(call.script, call.keys, call.args, reads)
+        if reply[0] not in call.accepted:
+            raise_refusal(reply, run_id=request.run_id, entity_id=call.entity_id)
+        return call.read(reply), rest
+
+    async def _create_preloaded(self, request: Request) -> EventResult:
+        """run_started with the beginning of the log."""
+        reader = LogReader(self._connection, request.run_id, request.resolve_data)
+        result, replies = await self._run(request, *reader.commands(0, FIRST_PAGE))
+        events, more = reader.parse(replies, 0, FIRST_PAGE)
+        return _with_events(result, events, more=more)
+
+    async def _create_since(self, request: Request, after: int) -> EventResult:
+        reader = LogReader(self._connection, request.run_id, request.resolve_data)
+        result, replies = await self._run(request, *reader.commands(after, FIRST_PAGE))
+        events, more = reader.parse(replies, after, FIRST_PAGE)
+        events = await reader.rest(events, more=more)
+        return _with_events(result, events, more=False, cursor=event_cursor(after))
+
+    async def _create_counted(self, request: Request, event_count: int) -> EventResult:
+        reader = LogReader(self._connection, request.run_id, request.resolve_data)
+        result, replies = await self._run(request, *reader.commands(event_count, FIRST_PAGE))
+        if result.event is None or slot_of(result.event) <= event_count + 1:
+            return result
+        own = slot_of(result.event)
+        events, more = reader.parse(replies, event_count, FIRST_PAGE)
+        if more and slot_of(events[-1]) < own - 1:
+            events = await reader.rest(events, more=more)
+        between = [event for event in events if slot_of(event) < own]
+        return result.model_copy(update={"events": between, "cursor": None, "has_more": False})
+
+    async def _preload_resumed(self, request: Request, result: EventResult) -> EventResult:
+        from redis_world.runs import Runs
+
+        reader = LogReader(self._connection, request.run_id, request.resolve_data)
+        run = await Runs(self._connection).get(request.run_id, resolve_data=request.resolve_data)
+        events = await reader.all_behind(0)
+        result = _with_events(result, events, more=False)
+        ceiling = self._connection.config.max_events_per_run
+        return result.model_copy(update={"run": run, "max_events": ceiling})
+
+
+def _with_events(
+    result: EventResult, events: list[Event], *, more: bool, cursor: str | None = None
+) -> EventResult:
+    if events:
+        cursor = event_cursor(slot_of(events[-1]))
+    return result.model_copy(update={"events": events, "cursor": cursor, "has_more": more})

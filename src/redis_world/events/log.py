@@ -1,0 +1,91 @@
+"""Reading the event log: a stream of entries, and the payloads beside it.
+
+Slots are dense, so that the payloads of the entries behind a cursor can be asked for in the
+same round trip as the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from redis_world.connection import Command, Connection
+from redis_world.ids import parse_event_id
+from redis_world.models import Event, ResolveData
+from redis_world.rows import event_from, pairs
+
+__all__ = ["FIRST_PAGE", "LogReader", "slot_of"]
+
+FIRST_PAGE: Final = 64
+"""Entries of the first round trip of an unlimited read: most logs are shorter."""
+NEXT_PAGE: Final = 1000
+
+
+def slot_of(event: Event) -> int:
+    """The slot of an event that was read."""
+    slot = parse_event_id(event.event_id or "")
+    assert slot is not None
+    return slot
+
+
+class LogReader:
+    """Reads one run's log."""
+
+    def __init__(self, connection: Connection, run_id: str, resolve_data: ResolveData) -> None:
+        self._connection = connection
+        self._run_id = run_id
+        self._keys = connection.keys.of_run(run_id)
+        self._resolve_data: ResolveData = resolve_data
+
+    def commands(self, after: int, count: int) -> list[Command]:
+        """What reads up to `count` events behind a slot, and tells whether there is one more."""
+        first = after + 1
+        commands: list[Command] = [
+            ("XRANGE", self._keys.events, f"0-{first}", "+", "COUNT", count + 1)
+        ]
+        if self._resolve_data == "all":
+            commands.append(("HMGET", self._keys.payloads, *range(first, first + count)))
+        return commands
+
+    def parse(self, replies: Sequence[Any], after: int, count: int) -> tuple[list[Event], bool]:
+        """Events of the replies to `commands`, and whether there are more."""
+        entries = replies[0]
+        payloads = replies[1] if self._resolve_data == "all" else ()
+        events = []
+        for entry_id, fields in entries[:count]:
+            slot = int(entry_id[2:])
+            payload = payloads[slot - after - 1] if payloads else None
+            events.append(
+                event_from(self._run_id, slot, pairs(fields), payload, self._resolve_data)
+            )
+        return events, len(entries) > count
+
+    async def page(self, after: int, count: int) -> tuple[list[Event], bool]:
+        """Up to `count` events behind a slot, and whether there are more."""
+        replies = await self._connection.execute(*self.commands(after, count))
+        return self.parse(replies, after, count)
+
+    async def rest(self, events: list[Event], *, more: bool) -> list[Event]:
+        """A first page with all that follows it."""
+        events = list(events)
+        while more:
+            page, more = await self.page(slot_of(events[-1]), NEXT_PAGE)
+            events += page
+        return events
+
+    async def all_behind(self, after: int) -> list[Event]:
+        """All events behind a slot."""
+        events, more = await self.page(after, FIRST_PAGE)
+        return await self.rest(events, more=more)
+
+    async def in_front_of(self, before: int | None, limit: int | None) -> tuple[list[Event], bool]:
+        """Events in front of a slot, or of the end of the log, newest first."""
+        (length,) = await self._connection.execute(("XLEN", self._keys.events))
+        end = length + 1 if before is None else min(before, length + 1)
+        first = 1 if limit is None else max(1, end - limit)
+        events: list[Event] = []
+        while len(events) < end - first:
+            after = first - 1 + len(events)
+            page, _ = await self.page(after, min(NEXT_PAGE, end - 1 - after))
+            events += page
+        return events[::-1], first > 1 and bool(events)

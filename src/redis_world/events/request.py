@@ -1,0 +1,144 @@
+"""One `events.create`: what is asked for, and the script call that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from redis_world.codec import encode_data, encode_payload, from_ms, to_ms
+from redis_world.config import WorldConfig
+from redis_world.events.validation import SPEC_VERSION
+from redis_world.ids import event_id
+from redis_world.keys import Keys, RunKeys
+from redis_world.models import CreateEvent, EventData, EventResult, ResolveData
+
+__all__ = ["Builder", "Call", "Request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A validated event on its way to its script."""
+
+    event: CreateEvent
+    run_id: str
+    op: str
+    """Id of this request, stored with what it writes."""
+    keys: Keys
+    config: WorldConfig
+    resolve_data: ResolveData
+    resume_id: str | None
+    payload_digest: str | None
+    occurred_at: datetime | None
+    made_id: bool
+    """Whether the run id was made by this World just now."""
+    server_time: int
+    """The server's time in ms, as this process knows it."""
+
+    @property
+    def run(self) -> RunKeys:
+        return self.keys.of_run(self.run_id)
+
+    @property
+    def spec_version(self) -> int:
+        return SPEC_VERSION if self.event.spec_version is None else self.event.spec_version
+
+    @property
+    def correlation_id(self) -> str:
+        return self.event.correlation_id or ""
+
+    @property
+    def max_events(self) -> str:
+        limit = self.config.max_events_per_run
+        return "" if limit is None else str(limit)
+
+    def common(self) -> dict[str, Any]:
+        """The arguments that every event script begins with."""
+        return {
+            "op": self.op,
+            "spec_version": str(self.spec_version),
+            "occurred_at": "" if self.occurred_at is None else str(to_ms(self.occurred_at)),
+            "correlation_id": self.correlation_id,
+        }
+
+    def split(self, data: EventData | None, *, drop: str | None = None) -> tuple[bytes, bytes]:
+        """Event data as it is stored: the structured part, and the payload apart from it.
+
+        Either is empty when there is none. `drop` names a field that is not stored.
+        """
+        if data is None:
+            return b"", b""
+        wire = data.to_wire()
+        payload = b""
+        field = data.payload_field
+        if field is not None and field in wire:
+            what = f"{field} of {self.event.event_type}"
+            payload = encode_payload(wire.pop(field), self.config.max_payload_bytes, what)
+        if drop is not None:
+            wire.pop(drop, None)
+        return encode_data(wire, f"eventData of {self.event.event_type}"), payload
+
+    def stored_event(self, slot: bytes, at: bytes, **changes: Any) -> CreateEvent:
+        """The event as a read will give it back."""
+        event = self.event
+        updates: dict[str, Any] = {
+            "run_id": self.run_id,
+            "event_id": event_id(slot),
+            "created_at": from_ms(at),
+            "spec_version": self.spec_version,
+            "occurred_at": self.occurred_at,
+            "event_data": event.event_data,
+            **changes,
+        }
+        data: EventData | None = updates["event_data"]
+        if data is not None and self.resolve_data == "none" and data.payload_field is not None:
+            updates["event_data"] = without_field(data, data.payload_field)
+        for name in ("occurred_at", "event_data"):
+            if updates[name] is None:
+                del updates[name]
+        stored = event.model_copy(update=updates)
+        if "event_data" not in updates:
+            return without_field(stored, "event_data") or stored
+        return stored
+
+    def own_payload(self, slot: bytes) -> Mapping[bytes, Any]:
+        """The payload of this event by its slot, for the entity that points at it."""
+        data = self.event.event_data
+        field = data.payload_field if data is not None else None
+        if field is None or field not in data.model_fields_set:  # type: ignore[union-attr]
+            return {}
+        return {slot: getattr(data, field)}
+
+
+M = TypeVar("M", bound=Any)
+
+
+def without_field(model: M, name: str) -> M | None:
+    """A copy of a model in which a field is absent; None when nothing else is set."""
+    if name not in model.model_fields_set:
+        return model if model.model_fields_set else None
+    values = {key: value for key, value in model.__dict__.items() if key in model.model_fields_set}
+    values.pop(name)
+    values.update(model.model_extra or {})
+    if not values:
+        return None
+    return type(model).model_construct(set(values), **values)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A script with its arguments, and how its reply reads."""
+
+    script: str
+    keys: Mapping[str, str]
+    args: Mapping[str, Any]
+    read: Callable[[Sequence[Any]], EventResult]
+    """Makes the result of an accepted event."""
+    accepted: tuple[bytes, ...] = (b"OK",)
+    """The statuses that are no refusal."""
+    entity_id: str = ""
+    """The id that a refusal names."""
+
+
+Builder = Callable[[Request], Call]

@@ -1,0 +1,131 @@
+"""Wrappers of the scripts of a step's events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from redis_world.codec import encode_data, to_ms
+from redis_world.events.request import Call, Request, without_field
+from redis_world.models import (
+    EventResult,
+    StepCreatedEvent,
+    StepRetryingEvent,
+    StepStartedData,
+    StepStartedEvent,
+)
+from redis_world.rows import step_from
+
+__all__ = ["step_created", "step_ended", "step_retrying", "step_started"]
+
+
+def _step_keys(request: Request) -> dict[str, str]:
+    run = request.run
+    return {
+        "run": run.run,
+        "events": run.events,
+        "payloads": run.payloads,
+        "step": run.step(request.correlation_id),
+    }
+
+
+def _step_result(request: Request, reply: Sequence[Any]) -> EventResult:
+    slot = reply[1]
+    return EventResult(
+        event=request.stored_event(slot, reply[2]),
+        step=step_from(request.run_id, reply[3], request.resolve_data, request.own_payload(slot)),
+    )
+
+
+def step_created(request: Request) -> Call:
+    """Create a step."""
+    assert isinstance(request.event, StepCreatedEvent)
+    data = request.event.event_data
+    assert data is not None
+    stored, payload = request.split(data)
+    return Call(
+        script="events/step_created",
+        keys={**_step_keys(request), "steps": request.run.steps},
+        args={
+            **request.common(),
+            "data": stored,
+            "payload": payload,
+            "step_name": data.step_name,
+            "resolve_data": request.resolve_data,
+            "max_events": request.max_events,
+        },
+        read=lambda reply: _step_result(request, reply),
+        entity_id=request.correlation_id,
+    )
+
+
+def is_lazy(data: StepStartedData | None) -> bool:
+    """Whether a step_started creates its step."""
+    return data is not None and data.step_name is not None and "input" in data.model_fields_set
+
+
+def step_started(request: Request) -> Call:
+    """Start an attempt of a step; a lazy start creates the step first."""
+    assert isinstance(request.event, StepStartedEvent)
+    data = request.event.event_data
+    lazy = is_lazy(data)
+    stored, payload = request.split(data)
+    name = (data.step_name if data is not None else None) or ""
+    # The input belongs to the synthetic step_created event, and to no bare start.
+    rest = without_field(data, "input") if data is not None else None
+
+    def read(reply: Sequence[Any]) -> EventResult:
+        return EventResult(
+            event=request.stored_event(reply[1], reply[2], event_data=rest),
+            step=step_from(request.run_id, reply[3], request.resolve_data),
+            step_created=True if lazy else None,
+        )
+
+    return Call(
+        script="events/step_started",
+        keys={**_step_keys(request), "steps": request.run.steps},
+        args={
+            **request.common(),
+            "data": stored if rest is not None else b"",
+            "resolve_data": request.resolve_data,
+            "max_events": request.max_events,
+            "creates": "1" if lazy else "",
+            "created_data": encode_data({"stepName": name}, "stepName") if lazy else b"",
+            "payload": payload if lazy else b"",
+            "step_name": name,
+        },
+        read=read,
+        entity_id=request.correlation_id,
+    )
+
+
+def _change(request: Request, **extra: str) -> Call:
+    stored, payload = request.split(request.event.event_data)
+    return Call(
+        script=f"events/{request.event.event_type}",
+        keys=_step_keys(request),
+        args={
+            **request.common(),
+            "data": stored,
+            "payload": payload,
+            "resolve_data": request.resolve_data,
+            **extra,
+        },
+        read=lambda reply: _step_result(request, reply),
+        entity_id=request.correlation_id,
+    )
+
+
+def step_ended(request: Request) -> Call:
+    """Complete or fail a step."""
+    return _change(request)
+
+
+def step_retrying(request: Request) -> Call:
+    """Send a step back to pending."""
+    assert isinstance(request.event, StepRetryingEvent)
+    data = request.event.event_data
+    assert data is not None
+    return _change(
+        request, retry_after="" if data.retry_after is None else str(to_ms(data.retry_after))
+    )

@@ -1,0 +1,200 @@
+"""What is wrong with an event by itself, before any state is looked at (contract, section 5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from redis_world.errors import (
+    AttributeValidationError,
+    InvalidEventError,
+    RunNotSupportedError,
+)
+from redis_world.models import (
+    AttrSetEvent,
+    BaseEvent,
+    CreateEvent,
+    HookConflictEvent,
+    HookCreatedEvent,
+    NoopEvent,
+    RunCancelledEvent,
+    RunCreatedEvent,
+    RunStartedEvent,
+)
+from redis_world.rows import not_supported
+
+__all__ = ["SPEC_VERSION", "check_retention_limit", "creates_run", "parse_event", "validate_event"]
+
+SPEC_VERSION: Final = 7
+"""Newest spec version that this World reads, and the one of events that name none."""
+MIN_SPEC_VERSION: Final = 2
+
+MAX_CANCEL_REASON_UNITS: Final = 512
+MAX_ATTRIBUTES: Final = 64
+MAX_ATTRIBUTE_KEY_UNITS: Final = 256
+MAX_ATTRIBUTE_VALUE_BYTES: Final = 256
+MAX_ATTR_SET_BYTES: Final = 8192
+RESERVED_PREFIX: Final = "$"
+
+_CREATE_EVENT: Final[TypeAdapter[CreateEvent]] = TypeAdapter(CreateEvent)
+_WORLD_ONLY: Final = ("hook_conflict", "noop")
+
+
+def utf16_units(text: str) -> int:
+    """Length as JavaScript counts it."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def parse_event(event: BaseEvent | Mapping[str, Any]) -> CreateEvent:
+    """A request as a model, from a model or the wire's mapping.
+
+    Raises:
+        InvalidEventError: it is no event that a caller can create; the text says where.
+    """
+    if isinstance(event, BaseEvent):
+        if isinstance(event, HookConflictEvent | NoopEvent):
+            raise InvalidEventError(f"{event.event_type} is written by the World alone")
+        return event  # type: ignore[return-value]
+    if not isinstance(event, Mapping):
+        raise InvalidEventError(f"an event is a model or a mapping, not {type(event).__name__}")
+    event_type = event.get("eventType", event.get("event_type"))
+    if event_type in _WORLD_ONLY:
+        raise InvalidEventError(f"{event_type} is written by the World alone")
+    model = _MODELS.get(event_type) if isinstance(event_type, str) else None
+    if model is None:
+        raise InvalidEventError(f"{event_type!r} is no event type")
+    try:
+        return model.model_validate(event)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()
+        )
+        kind = AttributeValidationError if _is_about_changes(error) else InvalidEventError
+        raise kind(f"{event_type} is malformed: {problems}") from None
+
+
+def _is_about_changes(error: ValidationError) -> bool:
+    return any({"changes", "attributes"} & set(item["loc"]) for item in error.errors())
+
+
+_MODELS: Final[dict[str, type[BaseEvent]]] = {
+    model.model_fields["event_type"].default: model
+    for model in CreateEvent.__args__  # type: ignore[attr-defined]
+}
+
+
+def validate_event(event: CreateEvent) -> None:
+    """Check all that can be judged without state.
+
+    Raises:
+        AttributeValidationError: attributes break a limit.
+        InvalidEventError: anything else is wrong with the event.
+        RunNotSupportedError: its spec version is not one that this World reads.
+    """
+    version = event.spec_version
+    if version is not None and version > SPEC_VERSION:
+        raise RunNotSupportedError(not_supported(version))
+    if event.requires_data and event.event_data is None:
+        raise InvalidEventError(f"{event.event_type} needs eventData")
+    if isinstance(event, RunCreatedEvent) or (
+        isinstance(event, RunStartedEvent) and creates_run(event)
+    ):
+        if version is not None and version < MIN_SPEC_VERSION:
+            raise RunNotSupportedError(not_supported(version))
+        data = event.event_data
+        assert data is not None
+        check_attributes(
+            (data.attributes or {}).items(), allow_reserved=data.allow_reserved_attributes is True
+        )
+    elif isinstance(event, AttrSetEvent):
+        _check_attr_set(event)
+    elif isinstance(event, RunCancelledEvent):
+        reason = event.event_data.cancel_reason if event.event_data else None
+        if reason is not None and utf16_units(reason) > MAX_CANCEL_REASON_UNITS:
+            raise InvalidEventError(
+                f"cancelReason has {utf16_units(reason)} UTF-16 units; "
+                f"the limit is {MAX_CANCEL_REASON_UNITS}"
+            )
+
+
+def creates_run(event: RunStartedEvent) -> bool:
+    """Whether a run_started carries what a missing run is made of: the keys, "" counts."""
+    data = event.event_data
+    return (
+        data is not None
+        and {"deployment_id", "workflow_name", "input"} <= data.model_fields_set
+        and data.deployment_id is not None
+        and data.workflow_name is not None
+    )
+
+
+def _check_attr_set(event: AttrSetEvent) -> None:
+    data = event.event_data
+    assert data is not None
+    if data.writer.type == "step" and (data.writer.step_id is None or data.writer.attempt is None):
+        raise InvalidEventError("attr_set by a step needs stepId and attempt of its writer")
+    check_attributes(
+        ((change.key, change.value) for change in data.changes),
+        allow_reserved=data.allow_reserved_attributes is True,
+    )
+    text = json.dumps(data.to_wire(), ensure_ascii=False, separators=(",", ":"), default=str)
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_ATTR_SET_BYTES:
+        raise AttributeValidationError(
+            f"eventData of attr_set has {size} bytes of JSON; the limit is {MAX_ATTR_SET_BYTES}"
+        )
+
+
+def check_attributes(changes: Iterable[tuple[str, str | None]], *, allow_reserved: bool) -> None:
+    """Check the attributes of one event against the limits of one event.
+
+    Raises:
+        AttributeValidationError: a limit is broken; the text names the key.
+    """
+    seen: set[str] = set()
+    added = 0
+    for key, value in changes:
+        shown = repr(key[:32])
+        units = utf16_units(key)
+        if not 1 <= units <= MAX_ATTRIBUTE_KEY_UNITS:
+            raise AttributeValidationError(
+                f"attribute key {shown} has {units} UTF-16 units; 1 to {MAX_ATTRIBUTE_KEY_UNITS} "
+                "are allowed"
+            )
+        if key.startswith(RESERVED_PREFIX) and not allow_reserved:
+            raise AttributeValidationError(
+                f"attribute key {shown} is reserved: keys with {RESERVED_PREFIX!r} in front are "
+                "for frameworks"
+            )
+        if key in seen:
+            raise AttributeValidationError(f"attribute key {shown} occurs twice in one event")
+        seen.add(key)
+        if value is not None:
+            added += 1
+            size = len(value.encode("utf-8", "surrogatepass"))
+            if size > MAX_ATTRIBUTE_VALUE_BYTES:
+                raise AttributeValidationError(
+                    f"the value of attribute {shown} has {size} bytes; "
+                    f"the limit is {MAX_ATTRIBUTE_VALUE_BYTES}"
+                )
+    if added > MAX_ATTRIBUTES:
+        raise AttributeValidationError(
+            f"{added} attributes in one event; a run has at most {MAX_ATTRIBUTES}"
+        )
+
+
+def check_retention_limit(event: HookCreatedEvent, now: datetime, limit: timedelta) -> None:
+    """Check how far ahead a hook wants to keep its token.
+
+    Raises:
+        InvalidEventError: beyond the configured limit.
+    """
+    until = event.event_data.token_retention_until if event.event_data else None
+    if until is not None and until - now > limit:
+        raise InvalidEventError(
+            f"tokenRetentionUntil lies {until - now} ahead; the limit is {limit}"
+        )

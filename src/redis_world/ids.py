@@ -1,0 +1,111 @@
+"""Ids: runs, messages, events and the cursors that name them (contract, section 2)."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import threading
+from itertools import count
+from typing import Final
+
+from ulid import ULID
+
+from redis_world.errors import EventNotFoundError, InvalidEventError
+
+__all__ = [
+    "IdFactory",
+    "event_id",
+    "event_slot",
+    "new_request_id",
+    "parse_event_id",
+    "run_id_time",
+]
+
+RUN_PREFIX: Final = "wrun_"
+MESSAGE_PREFIX: Final = "msg_"
+EVENT_PREFIX: Final = "evnt_"
+
+_SLOT_WIDTH = 26
+_RUN_ID = re.compile(r"wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_EVENT_ID = re.compile(r"evnt_(\d{26})")
+
+
+class IdFactory:
+    """Makes ULIDs that rise within one process, also within one millisecond."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._time = -1
+        self._random = 0
+
+    def ulid(self, time_ms: int) -> str:
+        """A new ULID of this time, or of the last one's where time stood still or went back."""
+        with self._lock:
+            if time_ms > self._time:
+                self._time = time_ms
+                # The top bit stays free, so that counting up never overflows.
+                self._random = secrets.randbits(79)
+            else:
+                self._random += 1
+            body = self._time.to_bytes(6, "big") + self._random.to_bytes(10, "big")
+        return str(ULID.from_bytes(body))
+
+    def run_id(self, time_ms: int) -> str:
+        """A new run id."""
+        return RUN_PREFIX + self.ulid(time_ms)
+
+    def message_id(self, time_ms: int) -> str:
+        """A new message id."""
+        return MESSAGE_PREFIX + self.ulid(time_ms)
+
+
+def run_id_time(run_id: str) -> int:
+    """The time in ms that a run id carries.
+
+    Raises:
+        InvalidEventError: it is not `wrun_` and a ULID.
+    """
+    if not _RUN_ID.fullmatch(run_id):
+        raise InvalidEventError(f"run id {run_id!r} is not wrun_ followed by a ULID")
+    return ULID.from_str(run_id.removeprefix(RUN_PREFIX)).milliseconds
+
+
+def event_id(slot: int | str | bytes) -> str:
+    """The event id of a slot: decimal, padded, so that text order is log order."""
+    return f"{EVENT_PREFIX}{int(slot):0{_SLOT_WIDTH}d}"
+
+
+def parse_event_id(text: str) -> int | None:
+    """The slot that an event id names, or None when it is no event id."""
+    match = _EVENT_ID.fullmatch(text)
+    return int(match[1]) if match else None
+
+
+def event_slot(text: str) -> int:
+    """The slot that an event id names.
+
+    Raises:
+        EventNotFoundError: no event can have this id.
+    """
+    slot = parse_event_id(text)
+    if not slot:
+        raise EventNotFoundError(text)
+    return slot
+
+
+_process = secrets.token_hex(5)
+_requests = count()
+
+
+def new_request_id() -> str:
+    """An id for one request, short because it is stored with what the request wrote."""
+    return f"{_process}{next(_requests):x}"
+
+
+def _new_process() -> None:
+    global _process  # noqa: PLW0603 - a forked child must not repeat its parent's ids
+    _process = secrets.token_hex(5)
+
+
+os.register_at_fork(after_in_child=_new_process)

@@ -1,0 +1,225 @@
+"""The loader of the Lua scripts: headers, includes, names instead of positions.
+
+A script file starts with its contract, which is read by machines too::
+
+    -- One sentence that says what the script does.
+    --
+    -- KEYS: run, events
+    -- ARGV: op, spec_version, chunks...
+    -- Returns: what comes back.
+    --
+    -- @include lib/log
+
+`KEYS` and `ARGV` name the arguments in order; a last `ARGV` name that ends in `...` takes
+all that is left, as a Lua table. The loader turns the names into locals in front of the
+code, so that neither the Lua nor the Python side ever counts positions. Files under
+`lib/` declare local functions only and are pasted in front of the script, each once, in the
+order of their first mention.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from redis_world.errors import ScriptError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["Script", "ScriptLibrary", "default_library"]
+
+_INCLUDE = re.compile(r"^--\s*@include\s+(\S+)\s*$")
+_DECLARATION = re.compile(r"^--\s*(KEYS|ARGV|Returns):\s*(.*)$")
+_NAME = re.compile(r"^[a-z][a-z0-9_]*(\.\.\.)?$")
+
+Argument = str | bytes | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One assembled script: its source, its SHA and the names of its arguments."""
+
+    name: str
+    """Path below the script folder, without the suffix: `events/step_created`."""
+    summary: str
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+    """Names of the fixed arguments, in order."""
+    tail: str | None
+    """Name of the variadic last argument, or None."""
+    returns: str
+    source: str
+    sha: str = field(repr=False)
+
+    def arrange(
+        self,
+        keys: Mapping[str, str | bytes],
+        args: Mapping[str, Any],
+    ) -> list[Argument]:
+        """Put named arguments in the order of the header, ready for EVALSHA.
+
+        Args:
+            keys: a key for each name after `KEYS:`.
+            args: a value for each name after `ARGV:`; for the variadic one a sequence.
+
+        Raises:
+            ScriptError: a name is missing or unknown.
+        """
+        try:
+            row: list[Any] = [len(self.keys)]
+            row += [keys[name] for name in self.keys]
+            row += [args[name] for name in self.args]
+            expected = len(self.args)
+            if self.tail is not None:
+                row += args[self.tail]
+                expected += 1
+        except KeyError as missing:
+            raise ScriptError(f"{self.name}: no value for {missing}") from None
+        if len(keys) != len(self.keys) or len(args) != expected:
+            unknown = {*keys, *args} - {*self.keys, *self.args, self.tail}
+            raise ScriptError(f"{self.name}: unknown argument names {sorted(map(str, unknown))}")
+        return row
+
+
+class ScriptLibrary:
+    """All scripts below one folder, assembled on first use.
+
+    Args:
+        root: the folder that holds `lib/`, `events/` and so on.
+        overrides: include name -> source text that replaces the file, for example
+            `{"lib/clock": ...}` for a clock that a test sets.
+    """
+
+    def __init__(self, root: Path, overrides: Mapping[str, str] | None = None) -> None:
+        self._root = root
+        self._overrides = dict(overrides or {})
+        self._scripts: dict[str, Script] = {}
+
+    def __getitem__(self, name: str) -> Script:
+        script = self._scripts.get(name)
+        if script is None:
+            script = self._scripts[name] = self._assemble(name)
+        return script
+
+    def __iter__(self) -> Iterator[Script]:
+        """Every script, libraries left out, by name."""
+        for path in sorted(self._root.rglob("*.lua")):
+            name = path.relative_to(self._root).with_suffix("").as_posix()
+            if not name.startswith("lib/"):
+                yield self[name]
+
+    def _read(self, name: str, chain: tuple[str, ...]) -> str:
+        if name in self._overrides:
+            return self._overrides[name]
+        try:
+            return (self._root / f"{name}.lua").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            asked_by = f" (included by {chain[-1]})" if chain else ""
+            raise ScriptError(f"no script {name}.lua below {self._root}{asked_by}") from None
+
+    def _resolve(self, name: str, chain: tuple[str, ...], done: dict[str, str]) -> None:
+        """Collect the libraries that `name` needs into `done`, dependencies first."""
+        if name in chain:
+            raise ScriptError(f"include cycle: {' -> '.join([*chain, name])}")
+        if name in done:
+            return
+        text = self._read(name, chain)
+        mentioned: set[str] = set()
+        for line in text.splitlines():
+            match = _INCLUDE.match(line)
+            if match is None:
+                continue
+            included = match[1]
+            if not included.startswith("lib/"):
+                raise ScriptError(f"{name}: {included} is not a library: only lib/ is included")
+            if included in mentioned:
+                raise ScriptError(f"{name}: {included} is included twice")
+            mentioned.add(included)
+            self._resolve(included, (*chain, name), done)
+        done[name] = text
+
+    def _assemble(self, name: str) -> Script:
+        parts: dict[str, str] = {}
+        self._resolve(name, (), parts)
+        own = parts.pop(name)
+        summary, declared = _parse_header(name, own)
+        keys, key_tail = _parse_names(name, "KEYS", declared["KEYS"])
+        args, tail = _parse_names(name, "ARGV", declared["ARGV"])
+        if key_tail is not None:
+            raise ScriptError(f"{name}: KEYS can't be variadic")
+        if not keys:
+            raise ScriptError(f"{name}: a script needs at least one key, which routes it")
+        if len({*keys, *args, tail}) != len(keys) + len(args) + 1:
+            raise ScriptError(f"{name}: a name is declared twice")
+        lines = [f"local {key} = KEYS[{i}]" for i, key in enumerate(keys, 1)]
+        lines += [f"local {arg} = ARGV[{i}]" for i, arg in enumerate(args, 1)]
+        if tail is not None:
+            lines.append(f"local {tail} = {{ unpack(ARGV, {len(args) + 1}) }}")
+        source = "\n".join(
+            [
+                *(f"-- file: {lib}\n{text.rstrip()}" for lib, text in parts.items()),
+                "-- arguments",
+                *lines,
+                f"-- file: {name}",
+                own.rstrip(),
+                "",
+            ]
+        )
+        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        return Script(name, summary, keys, args, tail, declared["Returns"], source, sha)
+
+
+def _parse_header(name: str, text: str) -> tuple[str, dict[str, str]]:
+    """Read the comment block on top: the first sentence and the three declarations."""
+    summary: list[str] = []
+    declared: dict[str, str] = {}
+    current: str | None = None
+    for line in text.splitlines():
+        if not line.startswith("--"):
+            break
+        match = _DECLARATION.match(line)
+        content = line[2:].strip()
+        if match is not None:
+            current = match[1]
+            if current in declared:
+                raise ScriptError(f"{name}: {current} is declared twice")
+            declared[current] = match[2].strip()
+        elif not content or content.startswith("@"):
+            current = None
+        elif current is not None:
+            declared[current] = f"{declared[current]} {content}"
+        elif not declared:
+            summary.append(content)
+    missing = [word for word in ("KEYS", "ARGV", "Returns") if word not in declared]
+    if missing or not summary:
+        raise ScriptError(f"{name}: the header lacks {', '.join(missing) or 'a first sentence'}")
+    return " ".join(summary), declared
+
+
+def _parse_names(name: str, kind: str, text: str) -> tuple[tuple[str, ...], str | None]:
+    names = [word.strip() for word in text.split(",")] if text else []
+    for word in names:
+        if not _NAME.match(word):
+            raise ScriptError(f"{name}: {word!r} after {kind}: is not a name")
+    if any(word.endswith("...") for word in names[:-1]):
+        raise ScriptError(f"{name}: only the last name after {kind}: may be variadic")
+    if names and names[-1].endswith("..."):
+        return tuple(names[:-1]), names[-1].removesuffix("...")
+    return tuple(names), None
+
+
+def script_root() -> Path:
+    """The folder of the scripts: inside an installed package, else at the top of a checkout."""
+    packaged = Path(__file__).with_name("lua_scripts")
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "lua"
+
+
+@cache
+def default_library() -> ScriptLibrary:
+    """The scripts that ship with this package, one shared library per process."""
+    return ScriptLibrary(script_root())

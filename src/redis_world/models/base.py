@@ -1,0 +1,60 @@
+"""What all models share: frozen, snake_case in Python, camelCase on the wire."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic.alias_generators import to_camel
+
+__all__ = ["Model", "Payload", "ResolveData", "SortOrder", "Timestamp"]
+
+Payload: TypeAlias = Any
+"""Opaque to the World: bytes from every SDK, or any value that CBOR carries exactly."""
+
+ResolveData: TypeAlias = Literal["all", "none"]
+"""`none` leaves the payload fields out of an entity or event."""
+
+SortOrder: TypeAlias = Literal["asc", "desc"]
+
+
+def _to_timestamp(value: object) -> datetime:
+    """Cut to milliseconds, in UTC: no more is stored, and a log must read as it was written."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if not isinstance(value, datetime):
+        raise ValueError(f"a date is a datetime or an ISO 8601 text, not {type(value).__name__}")
+    if value.tzinfo is None:
+        raise ValueError("a date needs a time zone")
+    value = value.astimezone(UTC)
+    return value.replace(microsecond=value.microsecond // 1000 * 1000)
+
+
+Timestamp = Annotated[datetime, BeforeValidator(_to_timestamp)]
+"""A point in time: aware, UTC, millisecond precision."""
+
+
+class Model(BaseModel):
+    """Base of all models. A field that was never set is absent, which None is not."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+    )
+
+    @classmethod
+    def from_wire(cls, data: Any) -> Self:
+        """Read the wire's camelCase mapping.
+
+        Raises:
+            pydantic.ValidationError: it does not fit.
+        """
+        return cls.model_validate(data)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The wire's camelCase mapping: bytes and datetimes kept, absent fields left out."""
+        return self.model_dump(exclude_unset=True)

@@ -1,0 +1,115 @@
+"""The materialized views of the event log: runs, steps, hooks and waits (contract, section 3)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from redis_world.models.base import Model, Payload, Timestamp
+
+__all__ = [
+    "Hook",
+    "ResumeCapabilities",
+    "ResumeContext",
+    "Run",
+    "RunStatus",
+    "Step",
+    "StepStatus",
+    "Wait",
+    "WaitStatus",
+]
+
+RunStatus: TypeAlias = Literal["pending", "running", "completed", "failed", "cancelled"]
+StepStatus: TypeAlias = Literal["pending", "running", "completed", "failed", "cancelled"]
+WaitStatus: TypeAlias = Literal["waiting", "completed"]
+
+
+class Run(Model):
+    """One execution of a workflow."""
+
+    run_id: str
+    deployment_id: str
+    workflow_name: str
+    spec_version: int
+    status: RunStatus
+    input: Payload = None
+    output: Payload = None
+    error: Payload = None
+    error_code: str | None = None
+    execution_context: dict[str, Any] | None = None
+    attributes: dict[str, str] = {}
+    encryption_public_key: str | None = None
+    created_at: Timestamp
+    started_at: Timestamp | None = None
+    completed_at: Timestamp | None = None
+    updated_at: Timestamp
+    expired_at: Timestamp | None = None
+
+
+class Step(Model):
+    """One step of a run. `step_id` is the correlation id of its events."""
+
+    run_id: str
+    step_id: str
+    step_name: str
+    status: StepStatus
+    input: Payload = None
+    output: Payload = None
+    error: Payload = None
+    attempt: int
+    """How many attempts have begun."""
+    created_at: Timestamp
+    started_at: Timestamp | None = None
+    completed_at: Timestamp | None = None
+    updated_at: Timestamp
+    retry_after: Timestamp | None = None
+    spec_version: int
+
+
+class ResumeContext(Model):
+    """What a hook mirrors of its run, so that resuming it takes no second look-up."""
+
+    deployment_id: str
+    workflow_name: str
+    run_spec_version: int
+    workflow_core_version: str | None = None
+    trace_carrier: dict[str, str] | None = None
+    encryption_public_key: str | None = None
+    hook_resume_input_version: int | None = None
+
+
+class ResumeCapabilities(Model):
+    """What this World can do for a resume; only in answers of look-ups by token."""
+
+    hook_resume_dedup_version: int
+
+
+class Hook(Model):
+    """A live hook. `hook_id` is the correlation id of its events."""
+
+    run_id: str
+    hook_id: str
+    token: str
+    metadata: Payload = None
+    owner_id: str = ""
+    project_id: str = ""
+    environment: str = ""
+    created_at: Timestamp
+    spec_version: int
+    is_webhook: bool = False
+    is_system: bool = False
+    token_retention_until: Timestamp | None = None
+    resume_context: ResumeContext | None = None
+    resume_capabilities: ResumeCapabilities | None = None
+
+
+class Wait(Model):
+    """A durable sleep of a run. `wait_id` is `<run id>-<correlation id>`."""
+
+    wait_id: str
+    run_id: str
+    status: WaitStatus
+    resume_at: Timestamp
+    completed_at: Timestamp | None = None
+    created_at: Timestamp
+    updated_at: Timestamp
+    spec_version: int

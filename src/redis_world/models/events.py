@@ -1,0 +1,366 @@
+"""The events of a run's log, as requests and as they are read back (contract, sections 3 and 5).
+
+A request has no `event_id`, `run_id` and `created_at`; what is read back has them. Data fields
+that a model does not know are kept and given back.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints
+
+from redis_world.models.base import Model, Payload, Timestamp
+
+__all__ = [
+    "AttrSetData",
+    "AttrSetEvent",
+    "AttributeChange",
+    "AttributeWriter",
+    "BaseEvent",
+    "CreateEvent",
+    "Event",
+    "EventData",
+    "HookConflictData",
+    "HookConflictEvent",
+    "HookCreatedData",
+    "HookCreatedEvent",
+    "HookDisposedData",
+    "HookDisposedEvent",
+    "HookReceivedData",
+    "HookReceivedEvent",
+    "NoopEvent",
+    "RunCancelledData",
+    "RunCancelledEvent",
+    "RunCompletedData",
+    "RunCompletedEvent",
+    "RunCreatedData",
+    "RunCreatedEvent",
+    "RunFailedData",
+    "RunFailedEvent",
+    "RunStartedData",
+    "RunStartedEvent",
+    "StepCompletedData",
+    "StepCompletedEvent",
+    "StepCreatedData",
+    "StepCreatedEvent",
+    "StepFailedData",
+    "StepFailedEvent",
+    "StepRetryingData",
+    "StepRetryingEvent",
+    "StepStartedData",
+    "StepStartedEvent",
+    "WaitCompletedData",
+    "WaitCompletedEvent",
+    "WaitCreatedData",
+    "WaitCreatedEvent",
+]
+
+CorrelationId = Annotated[str, StringConstraints(min_length=1)]
+
+
+class EventData(Model):
+    """Base of all event data: keeps what it does not know."""
+
+    model_config = ConfigDict(extra="allow")
+
+    payload_field: ClassVar[str | None] = None
+    """The one field that is opaque bytes, stored apart from the rest."""
+
+
+class BaseEvent(Model):
+    """Base of all events."""
+
+    event_type: str
+    correlation_id: CorrelationId | None = None
+    """Names the step, hook or wait within its run."""
+    spec_version: StrictInt | None = Field(default=None, ge=1)
+    event_data: EventData | None = None
+
+    run_id: str | None = None
+    event_id: str | None = None
+    created_at: Timestamp | None = None
+    occurred_at: Timestamp | None = None
+    resume_id: str | None = None
+
+    requires_data: ClassVar[bool] = True
+    """Whether a request without event data is malformed."""
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Count the type as set: the wire always carries it."""
+        self.__pydantic_fields_set__.add("event_type")
+
+
+class RunCreatedData(EventData):
+    payload_field = "input"
+
+    deployment_id: str
+    workflow_name: str
+    input: Payload = None
+    execution_context: dict[str, Any] | None = None
+    attributes: dict[str, str] | None = None
+    allow_reserved_attributes: StrictBool | None = None
+    encryption_public_key: str | None = None
+
+
+class RunCreatedEvent(BaseEvent):
+    event_type: Literal["run_created"] = "run_created"
+    event_data: RunCreatedData | None = None
+
+
+class RunStartedData(EventData):
+    """With deployment id, workflow name and input: enough to create a run that is missing."""
+
+    payload_field = "input"
+
+    deployment_id: str | None = None
+    workflow_name: str | None = None
+    input: Payload = None
+    execution_context: dict[str, Any] | None = None
+    attributes: dict[str, str] | None = None
+    allow_reserved_attributes: StrictBool | None = None
+    encryption_public_key: str | None = None
+
+
+class RunStartedEvent(BaseEvent):
+    requires_data = False
+
+    event_type: Literal["run_started"] = "run_started"
+    event_data: RunStartedData | None = None
+
+
+class RunCompletedData(EventData):
+    payload_field = "output"
+
+    output: Payload = None
+
+
+class RunCompletedEvent(BaseEvent):
+    event_type: Literal["run_completed"] = "run_completed"
+    event_data: RunCompletedData | None = None
+
+
+class RunFailedData(EventData):
+    payload_field = "error"
+
+    error: Payload = None
+    error_code: str | None = None
+
+
+class RunFailedEvent(BaseEvent):
+    event_type: Literal["run_failed"] = "run_failed"
+    event_data: RunFailedData | None = None
+
+
+class RunCancelledData(EventData):
+    cancel_reason: str | None = None
+    """Kept on the event only; up to 512 UTF-16 units."""
+
+
+class RunCancelledEvent(BaseEvent):
+    requires_data = False
+
+    event_type: Literal["run_cancelled"] = "run_cancelled"
+    event_data: RunCancelledData | None = None
+
+
+class AttributeChange(EventData):
+    """One key of an attribute write; the value None removes it."""
+
+    key: str
+    value: str | None
+
+
+class AttributeWriter(EventData):
+    """Who writes: the workflow's body, or an attempt of a step."""
+
+    type: Literal["workflow", "step"]
+    step_id: str | None = None
+    attempt: StrictInt | None = None
+
+
+class AttrSetData(EventData):
+    changes: list[AttributeChange]
+    writer: AttributeWriter
+    allow_reserved_attributes: StrictBool | None = None
+
+
+class AttrSetEvent(BaseEvent):
+    event_type: Literal["attr_set"] = "attr_set"
+    event_data: AttrSetData | None = None
+
+
+class StepCreatedData(EventData):
+    payload_field = "input"
+
+    step_name: str
+    input: Payload = None
+
+
+class StepCreatedEvent(BaseEvent):
+    event_type: Literal["step_created"] = "step_created"
+    correlation_id: CorrelationId
+    event_data: StepCreatedData | None = None
+
+
+class StepStartedData(EventData):
+    """With step name and input it is a lazy start: it creates the step."""
+
+    payload_field = "input"
+
+    step_name: str | None = None
+    attempt: StrictInt | None = None
+    input: Payload = None
+
+
+class StepStartedEvent(BaseEvent):
+    requires_data = False
+
+    event_type: Literal["step_started"] = "step_started"
+    correlation_id: CorrelationId
+    event_data: StepStartedData | None = None
+
+
+class StepCompletedData(EventData):
+    payload_field = "result"
+
+    result: Payload = None
+
+
+class StepCompletedEvent(BaseEvent):
+    event_type: Literal["step_completed"] = "step_completed"
+    correlation_id: CorrelationId
+    event_data: StepCompletedData | None = None
+
+
+class StepFailedData(EventData):
+    payload_field = "error"
+
+    error: Payload = None
+
+
+class StepFailedEvent(BaseEvent):
+    event_type: Literal["step_failed"] = "step_failed"
+    correlation_id: CorrelationId
+    event_data: StepFailedData | None = None
+
+
+class StepRetryingData(EventData):
+    payload_field = "error"
+
+    error: Payload = None
+    retry_after: Timestamp | None = None
+
+
+class StepRetryingEvent(BaseEvent):
+    event_type: Literal["step_retrying"] = "step_retrying"
+    correlation_id: CorrelationId
+    event_data: StepRetryingData | None = None
+
+
+class HookCreatedData(EventData):
+    payload_field = "metadata"
+
+    token: str
+    metadata: Payload = None
+    is_webhook: StrictBool | None = None
+    is_system: StrictBool | None = None
+    token_retention_until: Timestamp | None = None
+
+
+class HookCreatedEvent(BaseEvent):
+    event_type: Literal["hook_created"] = "hook_created"
+    correlation_id: CorrelationId
+    event_data: HookCreatedData | None = None
+
+
+class HookReceivedData(EventData):
+    payload_field = "payload"
+
+    payload: Payload = None
+    token: str | None = None
+
+
+class HookReceivedEvent(BaseEvent):
+    event_type: Literal["hook_received"] = "hook_received"
+    correlation_id: CorrelationId
+    event_data: HookReceivedData | None = None
+
+
+class HookDisposedData(EventData):
+    token: str | None = None
+
+
+class HookDisposedEvent(BaseEvent):
+    requires_data = False
+
+    event_type: Literal["hook_disposed"] = "hook_disposed"
+    correlation_id: CorrelationId
+    event_data: HookDisposedData | None = None
+
+
+class HookConflictData(EventData):
+    token: str
+    conflicting_run_id: str | None = None
+
+
+class HookConflictEvent(BaseEvent):
+    """Written by the World instead of hook_created, when the token is another hook's."""
+
+    event_type: Literal["hook_conflict"] = "hook_conflict"
+    correlation_id: CorrelationId
+    event_data: HookConflictData | None = None
+
+
+class WaitCreatedData(EventData):
+    resume_at: Timestamp
+
+
+class WaitCreatedEvent(BaseEvent):
+    event_type: Literal["wait_created"] = "wait_created"
+    correlation_id: CorrelationId
+    event_data: WaitCreatedData | None = None
+
+
+class WaitCompletedData(EventData):
+    resume_at: Timestamp | None = None
+
+
+class WaitCompletedEvent(BaseEvent):
+    requires_data = False
+
+    event_type: Literal["wait_completed"] = "wait_completed"
+    correlation_id: CorrelationId
+    event_data: WaitCompletedData | None = None
+
+
+class NoopEvent(BaseEvent):
+    """A slot without meaning, as other Worlds write it; this one never does."""
+
+    event_type: Literal["noop"] = "noop"
+
+
+CreateEvent: TypeAlias = (
+    RunCreatedEvent
+    | RunStartedEvent
+    | RunCompletedEvent
+    | RunFailedEvent
+    | RunCancelledEvent
+    | AttrSetEvent
+    | StepCreatedEvent
+    | StepStartedEvent
+    | StepCompletedEvent
+    | StepFailedEvent
+    | StepRetryingEvent
+    | HookCreatedEvent
+    | HookReceivedEvent
+    | HookDisposedEvent
+    | WaitCreatedEvent
+    | WaitCompletedEvent
+)
+"""The sixteen events that a caller can create."""
+
+Event: TypeAlias = Annotated[
+    CreateEvent | HookConflictEvent | NoopEvent, Field(discriminator="event_type")
+]
+"""Everything that a log may hold."""

@@ -1,0 +1,73 @@
+"""Answers of the World: pages, and what creating an event gives back."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from redis_world.models.base import Model
+from redis_world.models.entities import Hook, Run, Step, Wait
+from redis_world.models.events import Event
+
+__all__ = ["EventResult", "Page", "StreamChunk", "StreamChunksPage", "StreamInfo"]
+
+T = TypeVar("T")
+
+
+class Page(Model, Generic[T]):
+    """A part of a listing.
+
+    Attributes:
+        data: the items, in the order that was asked for.
+        cursor: where the next page begins; not None whenever there is data, so that the last
+            page's cursor later finds what came after.
+        has_more: whether there is more now.
+    """
+
+    data: list[T]
+    cursor: str | None = None
+    has_more: bool = False
+
+
+class EventResult(Model):
+    """What an event did: the event as stored, and the entity it changed.
+
+    Attributes:
+        event: None only for a run_started of a run that runs already.
+        step_created: True when a lazy start created its step.
+        events: log entries that were asked for: the preload of run_started, or those after
+            `since_cursor` or beyond `event_count`.
+        cursor: where a further `events.list` goes on.
+        has_more: whether `events` was cut short.
+        max_events: the event ceiling of the run; in every result that carries a run.
+    """
+
+    event: Event | None = None
+    run: Run | None = None
+    step: Step | None = None
+    hook: Hook | None = None
+    wait: Wait | None = None
+    step_created: bool | None = None
+    events: list[Event] | None = None
+    cursor: str | None = None
+    has_more: bool | None = None
+    max_events: int | None = None
+
+
+class StreamInfo(Model):
+    """How far a stream has been written: `tail_index` is -1 when it is empty."""
+
+    tail_index: int
+    done: bool
+
+
+class StreamChunk(Model):
+    """One chunk of a stream with its index, from 0."""
+
+    index: int
+    data: bytes
+
+
+class StreamChunksPage(Page[StreamChunk]):
+    """A page of chunks; `done` says that the stream is closed."""
+
+    done: bool = False

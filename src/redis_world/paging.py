@@ -1,0 +1,114 @@
+"""Pages and cursors of all listings (contract, section 6).
+
+A cursor is text: the name of its listing and the place behind which the next page begins. It
+stands for a place, not for an item, so that nothing is lost or repeated when items come and go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from redis_world.errors import InvalidCursorError, InvalidInputError
+from redis_world.ids import event_id, parse_event_id
+from redis_world.models import Page, SortOrder
+
+__all__ = [
+    "DEFAULT_LIMIT",
+    "MAX_LIMIT",
+    "check_limit",
+    "check_order",
+    "event_cursor",
+    "make_page",
+    "parse_cursor",
+    "parse_event_cursor",
+]
+
+DEFAULT_LIMIT: Final = 100
+MAX_LIMIT: Final = 1000
+
+_SLOT: Final = re.compile(r"[0-9]{1,16}")
+_PLACES: Final = {
+    "runs": re.compile(r"wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}"),
+    "steps": _SLOT,
+    "waits": _SLOT,
+    "hooks": _SLOT,
+    "all_hooks": re.compile(r"[0-9]{15}/.*/wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}", re.DOTALL),
+    "chunks": _SLOT,
+}
+_EVENT_PREFIX: Final = "eid:"
+
+T = TypeVar("T")
+
+
+def check_limit(limit: int) -> int:
+    """Check the size of a page.
+
+    Raises:
+        InvalidInputError: it is not from 1 to 1,000.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LIMIT:
+        raise InvalidInputError(f"a page has 1 to {MAX_LIMIT} items, not {limit!r}")
+    return limit
+
+
+def check_order(order: SortOrder) -> SortOrder:
+    """Check a sort order.
+
+    Raises:
+        InvalidInputError: it is neither `asc` nor `desc`.
+    """
+    if order not in ("asc", "desc"):
+        raise InvalidInputError(f"sort_order is 'asc' or 'desc', not {order!r}")
+    return order
+
+
+def parse_cursor(listing: str, cursor: str | None) -> str:
+    """The place that a cursor of this listing stands for; empty for none.
+
+    Raises:
+        InvalidCursorError: it was not made by this listing.
+    """
+    if cursor is None:
+        return ""
+    prefix = f"{listing}:"
+    if isinstance(cursor, str) and cursor.startswith(prefix):
+        place = cursor.removeprefix(prefix)
+        if _PLACES[listing].fullmatch(place):
+            return place
+    raise InvalidCursorError(f"{cursor!r} is no cursor of this listing ({listing})")
+
+
+def event_cursor(slot: int) -> str:
+    """The cursor behind a slot of an event log."""
+    return _EVENT_PREFIX + event_id(slot)
+
+
+def parse_event_cursor(cursor: str) -> int:
+    """The slot that a cursor of an event log stands behind.
+
+    Raises:
+        InvalidCursorError: it is no cursor of an event log.
+    """
+    slot = None
+    if isinstance(cursor, str) and cursor.startswith(_EVENT_PREFIX):
+        slot = parse_event_id(cursor.removeprefix(_EVENT_PREFIX))
+    if slot is None:
+        raise InvalidCursorError(f"{cursor!r} is no cursor of an event log")
+    return slot
+
+
+def make_page(
+    listing: str,
+    reply: Sequence[Any],
+    read: Callable[[Sequence[Any]], T],
+    cursor: str | None,
+) -> Page[T]:
+    """A page from a listing script's reply: status, more, rows that begin with their place."""
+    rows = reply[2]
+    if rows:
+        cursor = f"{listing}:{rows[-1][0].decode()}"
+    return Page[T].model_construct(
+        None, data=[read(row) for row in rows], cursor=cursor, has_more=reply[1] == b"1"
+    )

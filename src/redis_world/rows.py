@@ -1,0 +1,326 @@
+"""Replies of the scripts as models, and their refusals as errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+from pydantic import TypeAdapter
+
+from redis_world.codec import decode_data, decode_payload, from_ms
+from redis_world.errors import (
+    AttributeValidationError,
+    EntityConflictError,
+    HookNotFoundError,
+    HookResumeConflictError,
+    InvalidEventError,
+    RunExpiredError,
+    RunNotFoundError,
+    RunNotSupportedError,
+    StepNotFoundError,
+    TooEarlyError,
+    WaitNotFoundError,
+    WorldError,
+)
+from redis_world.ids import event_id
+from redis_world.models import (
+    Event,
+    Hook,
+    ResolveData,
+    ResumeContext,
+    Run,
+    Step,
+    Wait,
+)
+
+__all__ = [
+    "PAYLOAD_FIELDS",
+    "Own",
+    "event_from",
+    "hook_from",
+    "raise_refusal",
+    "run_from",
+    "step_from",
+    "wait_from",
+]
+
+Own = Mapping[bytes, Any]
+"""Slot -> payload of the event that was just written: the reply does not repeat it."""
+
+_EVENT: Final[TypeAdapter[Event]] = TypeAdapter(Event)
+
+PAYLOAD_FIELDS: Final = {
+    "run_created": "input",
+    "run_completed": "output",
+    "run_failed": "error",
+    "step_created": "input",
+    "step_completed": "result",
+    "step_failed": "error",
+    "step_retrying": "error",
+    "hook_created": "metadata",
+    "hook_received": "payload",
+}
+"""Event type -> wire name of the one field that is stored as payload, where there is one."""
+
+
+def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
+    """A flat reply, key and value by turns, as a dict."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _text(blob: bytes | None) -> str | None:
+    return None if blob is None else blob.decode()
+
+
+def _payloads(
+    hash_: Mapping[bytes, bytes],
+    found: Sequence[bytes],
+    names: Sequence[str],
+    own: Own,
+    resolve_data: ResolveData,
+) -> dict[str, Any]:
+    """The payload fields of an entity that are there."""
+    if resolve_data == "none":
+        return {}
+    blobs = pairs(found)
+    values: dict[str, Any] = {}
+    for name in names:
+        slot = hash_.get(f"{name}_slot".encode())
+        if slot is None:
+            continue
+        if slot in own:
+            values[name] = own[slot]
+        elif slot in blobs:
+            values[name] = decode_payload(blobs[slot])
+    return values
+
+
+def _times(hash_: Mapping[bytes, bytes], names: Sequence[str]) -> dict[str, Any]:
+    return {name: from_ms(ms) for name in names if (ms := hash_.get(name.encode())) is not None}
+
+
+def run_from(
+    run_id: str, row: Sequence[Any], resolve_data: ResolveData, own: Own | None = None
+) -> Run:
+    """A run from `{ hash, payloads, attributes }`."""
+    hash_ = pairs(row[0])
+    values: dict[str, Any] = {
+        "run_id": run_id,
+        "deployment_id": hash_[b"deployment_id"].decode(),
+        "workflow_name": hash_[b"workflow_name"].decode(),
+        "spec_version": int(hash_[b"spec_version"]),
+        "status": hash_[b"status"].decode(),
+        "attributes": {k.decode(): v.decode() for k, v in pairs(row[2]).items()},
+        **_times(hash_, ("created_at", "started_at", "completed_at", "updated_at", "expired_at")),
+        **_payloads(hash_, row[1], ("input", "output", "error"), own or {}, resolve_data),
+    }
+    for name in ("error_code", "encryption_public_key"):
+        if (blob := hash_.get(name.encode())) is not None:
+            values[name] = blob.decode()
+    if (context := hash_.get(b"execution_context")) is not None:
+        values["execution_context"] = decode_data(context)
+    return Run.model_construct(None, **values)
+
+
+def step_from(
+    run_id: str, row: Sequence[Any], resolve_data: ResolveData, own: Own | None = None
+) -> Step:
+    """A step from `{ hash, payloads }`."""
+    hash_ = pairs(row[0])
+    return Step.model_construct(
+        None,
+        **{
+            "run_id": run_id,
+            "step_id": hash_[b"step_id"].decode(),
+            "step_name": hash_[b"step_name"].decode(),
+            "status": hash_[b"status"].decode(),
+            "attempt": int(hash_[b"attempt"]),
+            "spec_version": int(hash_[b"spec_version"]),
+            **_times(
+                hash_, ("created_at", "started_at", "completed_at", "updated_at", "retry_after")
+            ),
+            **_payloads(hash_, row[1], ("input", "output", "error"), own or {}, resolve_data),
+        },
+    )
+
+
+def hook_from(
+    row: Sequence[Any],
+    context: Sequence[bytes | None],
+    environment: str | None,
+    resolve_data: ResolveData,
+    own: Own | None = None,
+) -> Hook:
+    """A hook from `{ hash, payloads }` and the fields of its run that it mirrors."""
+    hash_ = pairs(row[0])
+    return Hook.model_construct(
+        None,
+        **{
+            "run_id": hash_[b"run_id"].decode(),
+            "hook_id": hash_[b"hook_id"].decode(),
+            "token": hash_[b"token"].decode(),
+            "owner_id": "",
+            "project_id": "",
+            "environment": environment or "",
+            "spec_version": int(hash_[b"spec_version"]),
+            "is_webhook": hash_[b"is_webhook"] == b"1",
+            "is_system": hash_[b"is_system"] == b"1",
+            "resume_context": _resume_context(context),
+            **_times(hash_, ("created_at", "token_retention_until")),
+            **_payloads(hash_, row[1], ("metadata",), own or {}, resolve_data),
+        },
+    )
+
+
+def _resume_context(context: Sequence[bytes | None]) -> ResumeContext:
+    deployment_id, workflow_name, spec_version, public_key, execution_context = context
+    assert deployment_id is not None
+    assert workflow_name is not None
+    assert spec_version is not None
+    values: dict[str, Any] = {
+        "deployment_id": deployment_id.decode(),
+        "workflow_name": workflow_name.decode(),
+        "run_spec_version": int(spec_version),
+    }
+    if public_key is not None:
+        values["encryption_public_key"] = public_key.decode()
+    fields = decode_data(execution_context) if execution_context is not None else {}
+    # Clients write this context as they like: only what has the right type is taken over.
+    core, trace = fields.get("workflowCoreVersion"), fields.get("traceCarrier")
+    version = fields.get("hookResumeInputVersion")
+    if isinstance(core, str):
+        values["workflow_core_version"] = core
+    if isinstance(trace, dict) and all(isinstance(value, str) for value in trace.values()):
+        values["trace_carrier"] = trace
+    if isinstance(version, int) and not isinstance(version, bool):
+        values["hook_resume_input_version"] = version
+    return ResumeContext.model_construct(None, **values)
+
+
+def wait_from(run_id: str, wait_id: str, state: bytes) -> Wait:
+    """A wait from its packed state."""
+    status, created_at, updated_at, resume_at, completed_at, spec_version = state.split(b" ")
+    values: dict[str, Any] = {
+        "wait_id": f"{run_id}-{wait_id}",
+        "run_id": run_id,
+        "status": status.decode(),
+        "resume_at": from_ms(resume_at),
+        "created_at": from_ms(created_at),
+        "updated_at": from_ms(updated_at),
+        "spec_version": int(spec_version),
+    }
+    if completed_at != b"-":
+        values["completed_at"] = from_ms(completed_at)
+    return Wait.model_construct(None, **values)
+
+
+def event_from(
+    run_id: str,
+    slot: int | str | bytes,
+    entry: Mapping[bytes, bytes],
+    payload: bytes | None,
+    resolve_data: ResolveData,
+) -> Event:
+    """An event from its log entry and its payload."""
+    event_type = entry[b"type"].decode()
+    wire: dict[str, Any] = {
+        "eventType": event_type,
+        "runId": run_id,
+        "eventId": event_id(slot),
+        "createdAt": from_ms(entry[b"at"]),
+        "specVersion": int(entry[b"spec"]),
+    }
+    if (correlation_id := entry.get(b"corr")) is not None:
+        wire["correlationId"] = correlation_id.decode()
+    if (occurred_at := entry.get(b"occ")) is not None:
+        wire["occurredAt"] = from_ms(occurred_at)
+    if (resume_id := entry.get(b"resume")) is not None:
+        wire["resumeId"] = resume_id.decode()
+    data = _event_data(event_type, entry, payload, resolve_data)
+    if data is not None:
+        wire["eventData"] = data
+    return _EVENT.validate_python(wire)
+
+
+def _event_data(
+    event_type: str,
+    entry: Mapping[bytes, bytes],
+    payload: bytes | None,
+    resolve_data: ResolveData,
+) -> dict[str, Any] | None:
+    if event_type == "hook_conflict":
+        return {"token": _text(entry[b"token"]), "conflictingRunId": _text(entry[b"owner"])}
+    blob = entry.get(b"data")
+    if blob is None:
+        return None
+    data: dict[str, Any] = decode_data(blob)
+    field = PAYLOAD_FIELDS.get(event_type)
+    if field is None:
+        return data
+    if resolve_data == "none":
+        return data or None
+    if payload is not None:
+        data[field] = decode_payload(payload)
+    return data
+
+
+def raise_refusal(reply: Sequence[Any], *, run_id: str = "", entity_id: str = "") -> NoReturn:
+    """Raise the error that a script's refusal stands for."""
+    status = reply[0].decode()
+    detail = reply[1].decode() if len(reply) > 1 and isinstance(reply[1], bytes) else ""
+    raise _refusal(status, detail, run_id, entity_id)
+
+
+def _refusal(status: str, detail: str, run_id: str, entity_id: str) -> WorldError:
+    what = f"{entity_id!r} of run {run_id}" if entity_id else f"run {run_id}"
+    match status:
+        case "RUN_NOT_FOUND":
+            return RunNotFoundError(run_id)
+        case "STEP_NOT_FOUND":
+            return StepNotFoundError(entity_id)
+        case "WAIT_NOT_FOUND":
+            return WaitNotFoundError(entity_id)
+        case "HOOK_NOT_FOUND":
+            return HookNotFoundError(entity_id)
+        case "RUN_NOT_SUPPORTED":
+            return RunNotSupportedError(not_supported(int(detail)))
+        case "CONFLICT":
+            return EntityConflictError(f"{what} has this event already", reason="duplicate")
+        case "STEP_TERMINAL":
+            return EntityConflictError(f"step {what} is {detail}", reason="step_terminal")
+        case "RUN_TERMINAL":
+            return EntityConflictError(f"run {run_id} is {detail}", reason="run_terminal")
+        case "RUN_EXPIRED":
+            return RunExpiredError(f"run {run_id} is {detail}: nothing more begins in it")
+        case "TOO_EARLY":
+            seconds = max(1, math.ceil(int(detail) / 1000))
+            return TooEarlyError(
+                f"step {what} may not start yet: {seconds} s to go", retry_after=seconds
+            )
+        case "RESUME_CONFLICT":
+            return HookResumeConflictError(
+                f"the resume id of hook {what} stands for another {detail}"
+            )
+        case "TOO_MANY_ATTRIBUTES":
+            return AttributeValidationError(f"run {run_id} would have {detail} attributes")
+        case "LOG_FULL":
+            return InvalidEventError(
+                f"the log of run {run_id} is at its ceiling: nothing new begins in it"
+            )
+        case "RUN_ID_AGE":
+            return InvalidEventError(
+                f"the time in run id {run_id} is more than 24 hours past or 5 minutes ahead"
+            )
+        case _:
+            return WorldError(f"unexpected answer {status} for {what}")
+
+
+def not_supported(version: int) -> str:
+    """What to tell about a run of a spec version that this World does not read."""
+    if version <= 1:
+        return (
+            f"spec version {version} is a legacy run's, from before event logs: this World "
+            "never had such runs"
+        )
+    return f"spec version {version} is newer than 7, the newest that this World reads"

@@ -1,0 +1,141 @@
+"""`world.runs`: reading runs (contract, section 6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, get_args
+
+from redis_world.codec import Duration, to_duration_ms
+from redis_world.connection import Connection
+from redis_world.errors import InvalidInputError, RunNotFoundError
+from redis_world.models import Page, ResolveData, Run, RunStatus, SortOrder
+from redis_world.paging import check_limit, check_order, make_page, parse_cursor
+from redis_world.rows import run_from
+
+__all__ = ["Runs"]
+
+TERMINAL: Final = ("completed", "failed", "cancelled")
+_STATUSES: Final[tuple[str, ...]] = get_args(RunStatus)
+_LOOK_SECONDS: Final = 1.0
+"""How often a waiter looks by itself, where a hint was lost."""
+
+
+class Runs:
+    """Reads runs; they change through events alone."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def get(self, run_id: str, *, resolve_data: ResolveData = "all") -> Run:
+        """Read a run.
+
+        Raises:
+            RunNotFoundError: there is none.
+        """
+        run = (await self.get_many([run_id], resolve_data=resolve_data))[0]
+        if run is None:
+            raise RunNotFoundError(run_id)
+        return run
+
+    async def get_many(
+        self, run_ids: Sequence[str], *, resolve_data: ResolveData = "all"
+    ) -> list[Run | None]:
+        """Read runs in the order of their ids, None for a missing one; in one round trip."""
+        replies = await asyncio.gather(*(self._read(run_id, resolve_data) for run_id in run_ids))
+        return [
+            None if reply[0] != b"OK" else run_from(run_id, reply[1], resolve_data)
+            for run_id, reply in zip(run_ids, replies, strict=True)
+        ]
+
+    async def _read(self, run_id: str, resolve_data: ResolveData) -> Sequence[Any]:
+        keys = self._connection.keys.of_run(run_id)
+        return await self._connection.call(
+            "runs/get",
+            {"run": keys.run, "attributes": keys.attributes, "payloads": keys.payloads},
+            {"resolve_data": resolve_data},
+        )
+
+    async def list(
+        self,
+        *,
+        workflow_name: str | None = None,
+        status: RunStatus | Sequence[RunStatus] | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+        sort_order: SortOrder = "desc",
+        resolve_data: ResolveData = "all",
+    ) -> Page[Run]:
+        """List runs by their ids, newest first by default.
+
+        Args:
+            workflow_name: only runs of this workflow.
+            status: only runs of this status, or of one of several; an empty list gives none.
+            limit: 1 to 1,000.
+            cursor: of an earlier page.
+            sort_order: `asc` or `desc`.
+            resolve_data: `none` leaves payloads out.
+
+        Raises:
+            InvalidCursorError: the cursor is not one of this listing.
+        """
+        place = parse_cursor("runs", cursor)
+        statuses = _check_statuses(status)
+        check_limit(limit)
+        check_order(sort_order)
+        if statuses is not None and not statuses:
+            return Page[Run].model_construct(None, data=[], cursor=cursor, has_more=False)
+        if statuses is None:
+            statuses = [] if workflow_name is None else list(_STATUSES)
+        reply = await self._connection.call(
+            "runs/list",
+            {"runs": self._connection.keys.runs},
+            {
+                "base": self._connection.keys.base,
+                "resolve_data": resolve_data,
+                "order": sort_order,
+                "after": place,
+                "limit": str(limit),
+                # A prefix keeps a workflow named "" apart from no name at all.
+                "workflow_name": "" if workflow_name is None else f"={workflow_name}",
+                "statuses": statuses,
+            },
+        )
+        return make_page(
+            "runs", reply, lambda row: run_from(row[0].decode(), row[1], resolve_data), cursor
+        )
+
+    async def wait_for_terminal(
+        self, run_id: str, *, timeout: Duration = 25.0, resolve_data: ResolveData = "all"
+    ) -> Run:
+        """Wait until a run is terminal, and read it.
+
+        Returns as soon as the run's end is hinted, also from another process; at the timeout it
+        returns the run as it is then.
+
+        Raises:
+            RunNotFoundError: there is no such run, at once.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + to_duration_ms(timeout, "timeout") / 1000
+        run = await self.get(run_id, resolve_data=resolve_data)
+        if run.status in TERMINAL:
+            return run
+        channel = self._connection.keys.of_run(run_id).done
+        async with self._connection.hub.subscribe(channel) as hints:
+            while True:
+                run = await self.get(run_id, resolve_data=resolve_data)
+                left = deadline - loop.time()
+                if run.status in TERMINAL or left <= 0:
+                    return run
+                await hints.wait(min(left, _LOOK_SECONDS))
+
+
+def _check_statuses(status: RunStatus | Sequence[RunStatus] | None) -> list[str] | None:
+    if status is None:
+        return None
+    statuses = [status] if isinstance(status, str) else list(status)
+    for name in statuses:
+        if name not in _STATUSES:
+            raise InvalidInputError(f"{name!r} is no status of a run: {', '.join(_STATUSES)}")
+    return sorted(set(statuses))

@@ -1,0 +1,64 @@
+"""`world.steps`: reading steps (contract, section 6)."""
+
+from __future__ import annotations
+
+from redis_world.connection import Connection
+from redis_world.models import Page, ResolveData, SortOrder, Step
+from redis_world.paging import DEFAULT_LIMIT, check_limit, check_order, make_page, parse_cursor
+from redis_world.rows import raise_refusal, step_from
+
+__all__ = ["Steps"]
+
+
+class Steps:
+    """Reads steps; they change through events alone."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def get(self, run_id: str, step_id: str, *, resolve_data: ResolveData = "all") -> Step:
+        """Read a step.
+
+        Raises:
+            StepNotFoundError: the run has no such step, or there is no such run.
+        """
+        keys = self._connection.keys.of_run(run_id)
+        reply = await self._connection.call(
+            "steps/get",
+            {"step": keys.step(step_id), "payloads": keys.payloads},
+            {"resolve_data": resolve_data},
+        )
+        if reply[0] != b"OK":
+            raise_refusal(reply, run_id=run_id, entity_id=step_id)
+        return step_from(run_id, reply[1], resolve_data)
+
+    async def list(
+        self,
+        run_id: str,
+        *,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+        sort_order: SortOrder = "asc",
+        resolve_data: ResolveData = "all",
+    ) -> Page[Step]:
+        """List the steps of a run in the order of their creation.
+
+        Raises:
+            InvalidCursorError: the cursor is not one of this listing.
+        """
+        keys = self._connection.keys.of_run(run_id)
+        reply = await self._connection.call(
+            "steps/list",
+            {"steps": keys.steps, "payloads": keys.payloads},
+            {
+                "base": self._connection.keys.base,
+                "run_id": run_id,
+                "resolve_data": resolve_data,
+                "order": check_order(sort_order),
+                "after": parse_cursor("steps", cursor),
+                "limit": str(check_limit(limit)),
+            },
+        )
+        return make_page(
+            "steps", reply, lambda row: step_from(run_id, row[1], resolve_data), cursor
+        )

@@ -1,0 +1,23 @@
+"""What tests need, this project's and its users'.
+
+An embedded World of one's own, real servers that belong to one test and leave nothing behind,
+and a clock that tests set.
+"""
+
+from redis_world.testing.clock import ManualClock
+from redis_world.testing.memory import memory_world
+from redis_world.testing.servers import (
+    Server,
+    ServerUnavailableError,
+    available_kinds,
+    redis_server,
+)
+
+__all__ = [
+    "ManualClock",
+    "Server",
+    "ServerUnavailableError",
+    "available_kinds",
+    "memory_world",
+    "redis_server",
+]

@@ -1,0 +1,71 @@
+"""A clock that tests set: it takes the place of the server's in every script."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from redis_world.codec import Duration, from_ms, to_duration_ms, to_ms
+from redis_world.lua import ScriptLibrary, script_root
+from redis_world.world import RedisWorld
+
+__all__ = ["ManualClock"]
+
+_CLOCK: Final = """\
+-- The clock that a test sets; the server's as long as it has not.
+local function now()
+  local set = redis.call('GET', string.match(KEYS[1], '^{[^}]*}:v%d+:') .. 'clock')
+  if set then
+    return set
+  end
+  local time = redis.call('TIME')
+  return time[1] .. string.sub(1000000 + time[2], 2, 4)
+end
+"""
+
+
+class ManualClock:
+    """Stands still until a test moves it.
+
+    Open the World with `library=ManualClock.library()`, then::
+
+        clock = await ManualClock(world).set(datetime(2030, 1, 1, tzinfo=UTC))
+        await clock.advance(3600)
+
+    Timers of the event loop are not moved by it; what a script judges is: delays, leases,
+    `retry_after`, ages of run ids, times of entities and events.
+    """
+
+    def __init__(self, world: RedisWorld) -> None:
+        self._world = world
+        self._now = 0
+
+    @staticmethod
+    def library() -> ScriptLibrary:
+        """The package's scripts with this clock in them."""
+        return ScriptLibrary(script_root(), {"lib/clock": _CLOCK})
+
+    @property
+    def now(self) -> datetime:
+        """The time that the scripts see."""
+        return from_ms(self._now)
+
+    async def set(self, moment: datetime | None = None) -> ManualClock:
+        """Stop the clock at this moment, or at the present one."""
+        self._now = to_ms(moment or datetime.now(UTC))
+        await self._store()
+        return self
+
+    async def advance(self, duration: Duration) -> None:
+        """Move the clock forward."""
+        self._now += to_duration_ms(duration, "duration")
+        await self._store()
+
+    async def _store(self) -> None:
+        connection = self._world.connection
+        base, meta = connection.keys.base, connection.keys.meta
+        await connection.execute(
+            ("SET", f"{base}clock", str(self._now)),
+            ("SET", f"{meta.removesuffix('meta')}clock", str(self._now)),
+        )
+        connection.observe_server_time(self._now)

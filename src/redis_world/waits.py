@@ -1,0 +1,58 @@
+"""`world.waits`: reading waits (contract, section 6)."""
+
+from __future__ import annotations
+
+from redis_world.connection import Connection
+from redis_world.models import Page, SortOrder, Wait
+from redis_world.paging import DEFAULT_LIMIT, check_limit, check_order, make_page, parse_cursor
+from redis_world.rows import raise_refusal, wait_from
+
+__all__ = ["Waits"]
+
+
+class Waits:
+    """Reads waits; they change through events alone, and go with the end of their run."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def get(self, run_id: str, correlation_id: str) -> Wait:
+        """Read a wait.
+
+        Raises:
+            WaitNotFoundError: the run has no such wait, or it ended, or there is no such run.
+        """
+        keys = self._connection.keys.of_run(run_id)
+        reply = await self._connection.call(
+            "waits/get", {"wait_states": keys.wait_states}, {"wait_id": correlation_id}
+        )
+        if reply[0] != b"OK":
+            raise_refusal(reply, run_id=run_id, entity_id=correlation_id)
+        return wait_from(run_id, correlation_id, reply[1])
+
+    async def list(
+        self,
+        run_id: str,
+        *,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+        sort_order: SortOrder = "asc",
+    ) -> Page[Wait]:
+        """List the waits of a run in the order of their creation.
+
+        Raises:
+            InvalidCursorError: the cursor is not one of this listing.
+        """
+        keys = self._connection.keys.of_run(run_id)
+        reply = await self._connection.call(
+            "waits/list",
+            {"waits": keys.waits, "wait_states": keys.wait_states},
+            {
+                "order": check_order(sort_order),
+                "after": parse_cursor("waits", cursor),
+                "limit": str(check_limit(limit)),
+            },
+        )
+        return make_page(
+            "waits", reply, lambda row: wait_from(run_id, row[1].decode(), row[2]), cursor
+        )

@@ -1,0 +1,124 @@
+"""`RedisWorld`: storage, queue and streams of durable workflows on one Redis."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, Final, Self
+
+import redis.asyncio
+
+from redis_world.config import ENVIRONMENT_PREFIX, WorldConfig
+from redis_world.connection import Connection
+from redis_world.events import Events
+from redis_world.hooks import Hooks
+from redis_world.ids import IdFactory
+from redis_world.lua import ScriptLibrary, default_library
+from redis_world.queue import Queue
+from redis_world.runs import Runs
+from redis_world.steps import Steps
+from redis_world.streams import Streams
+from redis_world.waits import Waits
+
+__all__ = ["RedisWorld"]
+
+DEFAULT_URL: Final = "memory://"
+
+
+class RedisWorld:
+    """A World on Redis or Valkey.
+
+    An async context manager; usable without one too: it opens at the first call and closes by
+    `aclose`. It may be used from several event loops, one after another.
+
+    Args:
+        url: `redis://`, `rediss://` or `unix://` as redis-py has them, or `memory://<name>` for
+            the embedded store of this process.
+        client: a ready `redis.asyncio.Redis` instead; its owner closes it.
+        library: other scripts than the ones of this package, for tests.
+        options: see `WorldConfig`.
+
+    Raises:
+        ConfigurationError: an option, the URL or the client can't be used; the text says why.
+
+    Attributes:
+        events: the event log, and the only way to change anything.
+        runs: reads runs. Likewise `steps`, `hooks` and `waits`.
+        queue: messages that wake runs.
+        streams: logs of binary chunks.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        client: redis.asyncio.Redis | None = None,
+        library: ScriptLibrary | None = None,
+        **options: Any,
+    ) -> None:
+        self.config = WorldConfig.create(**options)
+        self._connection = Connection(
+            url=url,
+            client=client,
+            config=self.config,
+            library=library or default_library(),
+        )
+        ids = IdFactory()
+        self.events = Events(self._connection, ids)
+        self.runs = Runs(self._connection)
+        self.steps = Steps(self._connection)
+        self.hooks = Hooks(self._connection)
+        self.waits = Waits(self._connection)
+        self.queue = Queue(self._connection, ids)
+        self.streams = Streams(self._connection)
+
+    @classmethod
+    def from_env(cls, **options: Any) -> Self:
+        """A World of `REDIS_WORLD_URL` and `REDIS_WORLD_<OPTION>`; keywords win.
+
+        Without a URL it is the embedded store, `memory://`.
+        """
+        url = options.pop("url", None) or os.environ.get(ENVIRONMENT_PREFIX + "URL", DEFAULT_URL)
+        config = WorldConfig.from_env(**options)
+        return cls(url, **{name: getattr(config, name) for name in config.model_fields_set})
+
+    @property
+    def connection(self) -> Connection:
+        """The commands and scripts below, for workers and tools of this package."""
+        return self._connection
+
+    async def open(self) -> Self:
+        """Reach the server, check it, and pin the namespace.
+
+        Raises:
+            ConfigurationError: the server or the namespace does not fit; the text says why.
+            WorldUnavailableError: the server can't be reached.
+        """
+        await self._connection.open()
+        return self
+
+    async def sweep(self) -> dict[str, int]:
+        """Do one round of what nobody else does: free the leases of workers that are gone.
+
+        Any process may do it at any time; workers do it anyway.
+
+        Returns:
+            How many of each were recovered, by name.
+        """
+        topics = await self.queue.topics()
+        return {"expired_leases": sum([await self.queue.expire(topic) for topic in topics])}
+
+    async def aclose(self) -> None:
+        """Close what this World opened."""
+        await self._connection.aclose()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+from support.backends import KINDS, Backend, Servers
+
+from redis_world import RedisWorld
+from redis_world.testing import ManualClock
+
+pytest_plugins = ["plugins.lua_coverage"]
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    servers = Servers()
+    yield servers
+    servers.close()
+
+
+@pytest.fixture(params=KINDS)
+def backend(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Backend]:
+    """A server without data; whatever a test leaves must lie in its own namespaces."""
+    backend = Backend(request.param, servers.url(request.param))
+    yield backend
+    assert not backend.clear(), "keys outside of the test's namespaces"
+
+
+@pytest.fixture(params=KINDS[1:])
+def real_backend(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Backend]:
+    """A real server, for what the embedded one can't show."""
+    backend = Backend(request.param, servers.url(request.param))
+    yield backend
+    assert not backend.clear(), "keys outside of the test's namespaces"
+
+
+@pytest_asyncio.fixture
+async def world(backend: Backend) -> AsyncIterator[RedisWorld]:
+    """An open World in a namespace of its own."""
+    async with backend.world() as world:
+        yield world
+
+
+@pytest_asyncio.fixture
+async def clocked(backend: Backend) -> AsyncIterator[tuple[RedisWorld, ManualClock]]:
+    """An open World whose scripts see a clock that stands still, at first at the present."""
+    async with backend.world(library=ManualClock.library()) as world:
+        yield world, await ManualClock(world).set()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly what did not run on a real server."""
+    skipped = [
+        report
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple) and " server: " in report.longrepr[2]
+    ]
+    if skipped:
+        terminalreporter.write_sep("!", f"{len(skipped)} tests had no real server to run on")
+    elif os.environ.get("CI"):
+        terminalreporter.write_line("no test was skipped for want of a real server")

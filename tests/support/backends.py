@@ -1,0 +1,107 @@
+"""The servers that every behaviour test runs on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+import redis
+
+from redis_world import RedisWorld
+from redis_world.lua import ScriptLibrary
+from redis_world.memory import memory_sync_client
+from redis_world.testing import Server, ServerUnavailableError, redis_server
+
+KINDS: Final = ("memory", "redis7", "redis8", "valkey9")
+
+
+class Servers:
+    """Real servers, started when the first test asks for one, ended with the session."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._servers: dict[str, Server] = {}
+        self._missing: dict[str, str] = {}
+
+    def url(self, kind: str) -> str:
+        if kind == "memory":
+            return "memory://tests"
+        if kind not in self._servers and kind not in self._missing:
+            try:
+                self._servers[kind] = self._stack.enter_context(redis_server(kind))  # type: ignore[arg-type]
+            except ServerUnavailableError as error:
+                self._missing[kind] = str(error)
+        if kind in self._missing:
+            text = f"no {kind} server: {self._missing[kind]}"
+            if os.environ.get("CI"):
+                pytest.fail(text)
+            pytest.skip(text)
+        return self._servers[kind].url
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@dataclass
+class Backend:
+    """One server, for the length of one test."""
+
+    kind: str
+    url: str
+    namespaces: list[str] = field(default_factory=list)
+
+    @property
+    def is_memory(self) -> bool:
+        return self.kind == "memory"
+
+    def namespace(self) -> str:
+        """A namespace that no other test has."""
+        name = f"t{secrets.token_hex(6)}"
+        self.namespaces.append(name)
+        return name
+
+    def world(
+        self, *, namespace: str | None = None, library: ScriptLibrary | None = None, **options: Any
+    ) -> RedisWorld:
+        """A World on this server, by default in a namespace of its own."""
+        return RedisWorld(
+            self.url, namespace=namespace or self.namespace(), library=library, **options
+        )
+
+    def client(self) -> redis.Redis:
+        """A plain blocking client, to look behind the World's back."""
+        if self.is_memory:
+            return memory_sync_client(self.url)
+        return redis.Redis.from_url(self.url)
+
+    def dump(self) -> dict[bytes, Any]:
+        """Every key with its type and value: equal dumps are equal keyspaces."""
+        with contextlib.closing(self.client()) as client:
+            return {key: _value(client, key) for key in sorted(client.scan_iter(count=1000))}
+
+    def clear(self) -> list[bytes]:
+        """Delete everything; returns the keys that belong to none of the test's namespaces."""
+        with contextlib.closing(self.client()) as client:
+            keys = list(client.scan_iter(count=1000))
+            client.flushall()
+        own = tuple(f"{{{name}{end}".encode() for name in self.namespaces for end in "}/")
+        return [key for key in keys if not key.startswith(own)]
+
+
+def _value(client: redis.Redis, key: bytes) -> Any:
+    kind = client.type(key)
+    match kind:
+        case b"hash":
+            return kind, dict(sorted(client.hgetall(key).items()))
+        case b"zset":
+            return kind, client.zrange(key, 0, -1, withscores=True)
+        case b"set":
+            return kind, sorted(client.smembers(key))
+        case b"stream":
+            return kind, client.xrange(key)
+        case _:
+            return kind, client.get(key)

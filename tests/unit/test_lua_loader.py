@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import fakeredis
+import pytest
+
+from redis_world.errors import ScriptError
+from redis_world.lua import ScriptLibrary, default_library, script_root
+from redis_world.testing import available_kinds, redis_server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from redis_world.lua import Script
+
+GOOD = """\
+-- Counts something
+-- by a step.
+--
+-- KEYS: counter, log
+-- ARGV: step, reason, names...
+-- Returns: the new value,
+--   or nothing.
+"""
+
+
+class Folder:
+    """A folder of scripts that a test fills."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / f"{name}.lua"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def script(self, name: str = "a/script", **overrides: str) -> Script:
+        return ScriptLibrary(self.root, overrides)[name]
+
+    def error(self, text: str) -> str:
+        self.write("a/script", text)
+        with pytest.raises(ScriptError) as caught:
+            self.script()
+        return str(caught.value)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def header(keys: str = "key", args: str = "", includes: tuple[str, ...] = ()) -> str:
+    lines = ["-- Does it.", "--", f"-- KEYS: {keys}", f"-- ARGV: {args}", "-- Returns: it.", "--"]
+    return "\n".join([*lines, *(f"-- @include {name}" for name in includes), ""])
+
+
+def test_a_header_is_read(folder: Folder) -> None:
+    folder.write("a/script", GOOD + "return 1\n")
+    script = folder.script()
+    assert script.name == "a/script"
+    assert script.summary == "Counts something by a step."
+    assert script.keys == ("counter", "log")
+    assert script.args == ("step", "reason")
+    assert script.tail == "names"
+    assert script.returns == "the new value, or nothing."
+
+
+def test_prose_after_the_declarations_belongs_to_none(folder: Folder) -> None:
+    folder.write("a/script", GOOD + "--\n-- More prose.\n-- And more.\nreturn 1\n")
+    script = folder.script()
+    assert script.summary == "Counts something by a step."
+    assert script.returns == "the new value, or nothing."
+
+
+def test_names_stand_for_positions(folder: Folder) -> None:
+    folder.write("a/script", GOOD + "return { counter, log, step, reason, #names, unpack(names) }")
+    script = folder.script()
+    args: dict[str, Any] = {"names": ["x", "y"], "reason": "a2", "step": "a1"}
+    row = script.arrange({"log": "k2", "counter": "k1"}, args)
+    assert row == [2, "k1", "k2", "a1", "a2", "x", "y"]
+    with fakeredis.FakeRedis() as client:
+        answer = client.eval(script.source, *row)
+    assert answer == [b"k1", b"k2", b"a1", b"a2", 2, b"x", b"y"]
+
+
+def test_an_empty_tail_is_an_empty_table(folder: Folder) -> None:
+    folder.write("a/script", header(args="names...") + "return #names\n")
+    script = folder.script()
+    args: dict[str, Any] = {"names": []}
+    row = script.arrange({"key": "k"}, args)
+    assert row == [1, "k"]
+    with fakeredis.FakeRedis() as client:
+        assert client.eval(script.source, *row) == 0
+
+
+def test_a_script_without_arguments(folder: Folder) -> None:
+    folder.write("a/script", header() + "return key\n")
+    script = folder.script()
+    assert (script.args, script.tail) == ((), None)
+    assert script.arrange({"key": "k"}, {}) == [1, "k"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "args", "message"),
+    [
+        ({"counter": "k"}, {"step": 1, "reason": 2, "names": []}, "no value for 'log'"),
+        ({"counter": "k", "log": "l"}, {"step": 1, "names": []}, "no value for 'reason'"),
+        ({"counter": "k", "log": "l"}, {"step": 1, "reason": 2}, "no value for 'names'"),
+        (
+            {"counter": "k", "log": "l", "lgo": "x"},
+            {"step": 1, "reason": 2, "names": []},
+            "unknown argument names ['lgo']",
+        ),
+        (
+            {"counter": "k", "log": "l"},
+            {"step": 1, "reason": 2, "names": [], "steps": 1},
+            "unknown argument names ['steps']",
+        ),
+    ],
+)
+def test_wrong_names_are_told(
+    keys: dict[str, str], args: dict[str, Any], message: str, folder: Folder
+) -> None:
+    folder.write("a/script", GOOD + "return 1\n")
+    with pytest.raises(ScriptError) as caught:
+        folder.script().arrange(keys, args)
+    assert str(caught.value) == f"a/script: {message}"
+
+
+def test_libraries_stand_in_front_each_once(folder: Folder) -> None:
+    folder.write("lib/base", "local function base() return 'base' end")
+    folder.write("lib/left", "-- @include lib/base\nlocal function left() return base() end")
+    folder.write("lib/right", "-- @include lib/base\nlocal function right() return base() end")
+    folder.write(
+        "a/script",
+        header(includes=("lib/left", "lib/right")) + "return { left(), right(), base() }\n",
+    )
+    script = folder.script()
+    markers = [line for line in script.source.splitlines() if line.startswith("-- file: ")]
+    assert markers == [
+        "-- file: lib/base",
+        "-- file: lib/left",
+        "-- file: lib/right",
+        "-- file: a/script",
+    ]
+    with fakeredis.FakeRedis() as client:
+        assert client.eval(script.source, 1, "k") == [b"base"] * 3
+
+
+def test_a_missing_script_is_named(folder: Folder) -> None:
+    with pytest.raises(ScriptError) as caught:
+        folder.script("a/nothing")
+    assert str(caught.value) == f"no script a/nothing.lua below {folder.root}"
+
+
+def test_a_missing_library_is_named_with_who_asked(folder: Folder) -> None:
+    folder.write("lib/outer", "-- @include lib/inner\n")
+    message = folder.error(header(includes=("lib/outer",)))
+    assert message == f"no script lib/inner.lua below {folder.root} (included by lib/outer)"
+
+
+def test_a_cycle_names_the_chain(folder: Folder) -> None:
+    folder.write("lib/one", "-- @include lib/two\n")
+    folder.write("lib/two", "-- @include lib/three\n")
+    folder.write("lib/three", "-- @include lib/one\n")
+    message = folder.error(header(includes=("lib/one",)))
+    assert message == "include cycle: a/script -> lib/one -> lib/two -> lib/three -> lib/one"
+
+
+def test_a_library_that_includes_itself(folder: Folder) -> None:
+    folder.write("lib/self", "-- @include lib/self\n")
+    message = folder.error(header(includes=("lib/self",)))
+    assert message == "include cycle: a/script -> lib/self -> lib/self"
+
+
+def test_an_include_is_mentioned_once(folder: Folder) -> None:
+    folder.write("lib/log", "")
+    message = folder.error(header(includes=("lib/log", "lib/log")))
+    assert message == "a/script: lib/log is included twice"
+
+
+def test_only_libraries_are_included(folder: Folder) -> None:
+    folder.write("a/other", header())
+    message = folder.error(header(includes=("a/other",)))
+    assert message == "a/script: a/other is not a library: only lib/ is included"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("return 1\n", "the header lacks KEYS, ARGV, Returns"),
+        (GOOD.replace("-- KEYS: counter, log\n", ""), "the header lacks KEYS"),
+        (GOOD.replace("-- ARGV: step, reason, names...\n", ""), "the header lacks ARGV"),
+        (GOOD.replace("-- Returns: the new value,\n", ""), "the header lacks Returns"),
+        ("-- KEYS: key\n-- ARGV:\n-- Returns: it.\n", "the header lacks a first sentence"),
+        ("local x = 1\n" + GOOD, "the header lacks KEYS, ARGV, Returns"),
+        (header() + "-- KEYS: key\n", "KEYS is declared twice"),
+        (header(keys=""), "a script needs at least one key, which routes it"),
+        (header(keys="run, keys..."), "KEYS can't be variadic"),
+        (header(args="rest..., op"), "only the last name after ARGV: may be variadic"),
+        (header(args="op, Spec"), "'Spec' after ARGV: is not a name"),
+        (header(args="op, two words"), "'two words' after ARGV: is not a name"),
+        (header(args="op,"), "'' after ARGV: is not a name"),
+        (header(keys="1st"), "'1st' after KEYS: is not a name"),
+        (header(keys="run, run"), "a name is declared twice"),
+        (header(keys="run", args="op, run"), "a name is declared twice"),
+        (header(keys="run", args="op, run..."), "a name is declared twice"),
+    ],
+)
+def test_a_bad_header_is_told(text: str, message: str, folder: Folder) -> None:
+    assert folder.error(text) == f"a/script: {message}"
+
+
+def test_an_override_takes_the_place_of_a_file(folder: Folder) -> None:
+    folder.write("lib/clock", "local function now() return 'real' end")
+    folder.write("a/script", header(includes=("lib/clock",)) + "return now()\n")
+    other = {"lib/clock": "local function now() return 'set' end"}
+    with fakeredis.FakeRedis() as client:
+        assert client.eval(folder.script().source, 1, "k") == b"real"
+        assert client.eval(folder.script(**other).source, 1, "k") == b"set"
+    assert folder.script().sha != folder.script(**other).sha
+
+
+def test_an_override_needs_no_file_and_may_include(folder: Folder) -> None:
+    folder.write("lib/base", "local function base() return 'base' end")
+    folder.write("a/script", header(includes=("lib/extra",)) + "return extra()\n")
+    extra = "-- @include lib/base\nlocal function extra() return base() end"
+    with fakeredis.FakeRedis() as client:
+        assert client.eval(folder.script(**{"lib/extra": extra}).source, 1, "k") == b"base"
+
+
+def test_a_library_lists_its_scripts(folder: Folder) -> None:
+    for name in ("b/second", "a/first", "b/deep/third"):
+        folder.write(name, header() + "return 1\n")
+    folder.write("lib/log", "local function append() end")
+    assert [script.name for script in ScriptLibrary(folder.root)] == [
+        "a/first",
+        "b/deep/third",
+        "b/second",
+    ]
+
+
+def test_a_script_is_assembled_once(folder: Folder) -> None:
+    folder.write("a/script", header() + "return 1\n")
+    library = ScriptLibrary(folder.root)
+    first = library["a/script"]
+    folder.write("a/script", header() + "return 2\n")
+    assert library["a/script"] is first
+
+
+def test_the_sha_is_the_servers(folder: Folder) -> None:
+    folder.write("a/script", header() + "return 'grün'\n")
+    script = folder.script()
+    with fakeredis.FakeRedis() as client:
+        assert client.script_load(script.source) == script.sha
+
+
+def test_our_own_scripts_load_on_a_real_server() -> None:
+    kinds = available_kinds()
+    if not kinds:
+        pytest.skip("no real server is installed")
+    redis = pytest.importorskip("redis")
+    with redis_server(kinds[0]) as server, redis.Redis.from_url(server.url) as client:
+        for script in default_library():
+            assert client.script_load(script.source) == script.sha, script.name
+
+
+def test_our_own_scripts_are_found_once_per_process() -> None:
+    assert default_library() is default_library()
+    assert (script_root() / "events").is_dir()
+    assert (script_root() / "lib").is_dir()
