@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
-from support.backends import KINDS, Backend, Servers
 
 from redis_world import RedisWorld
 from redis_world.testing import ManualClock
+from support.backends import KINDS, Backend, Servers
 
 pytest_plugins = ["plugins.lua_coverage"]
 

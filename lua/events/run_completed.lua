@@ -15,5 +15,6 @@ return finish_run({
   type = 'run_completed', at = now(), spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = payload,
 }, {
-  base = base, run_id = run_id, status = 'completed', resolve_data = resolve_data, slot_field = 'output_slot',
+  base = base, run_id = run_id, status = 'completed', resolve_data = resolve_data,
+  slot_field = 'output_slot',
 })

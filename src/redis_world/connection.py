@@ -311,7 +311,7 @@ class Connection:
     async def _round_trip(state: _LoopState, commands: list[Command]) -> list[Reply]:
         pipeline = state.client.pipeline(transaction=False)
         for command in commands:
-            pipeline.execute_command(*command)  # type: ignore[no-untyped-call]
+            pipeline.execute_command(*command)
         return await pipeline.execute(raise_on_error=False)
 
     async def _check_server(self, state: _LoopState) -> None:
@@ -400,7 +400,7 @@ class SyncCaller:
     def _run(self, command: str, what: str, rows: list[list[Argument]]) -> list[Any]:
         with self._client.pipeline(transaction=False) as pipeline:
             for row in rows:
-                pipeline.execute_command(command, what, *row)
+                pipeline.execute_command(command, what, *row)  # type: ignore[no-untyped-call]
             return pipeline.execute(raise_on_error=False)
 
     def close(self) -> None:
@@ -427,15 +427,13 @@ def _check_url(url: str) -> None:
     scheme = url.partition("://")[0]
     if "://" not in url or scheme not in schemes:
         known = ", ".join(f"{name}://" for name in schemes)
-        raise ConfigurationError(
-            f"{url!r} is not the URL of a server; it begins with one of {known}"
-        )
+        raise ConfigurationError(f"{url!r} is no URL of a server: they begin with one of {known}")
     if scheme == MEMORY:
         return
     try:
         options = redis.connection.parse_url(url)  # type: ignore[no-untyped-call]
     except ValueError as error:
-        raise ConfigurationError(f"{url!r} is not the URL of a server: {error}") from None
+        raise ConfigurationError(f"{url!r} is no URL of a server: {error}") from None
     _refuse_decoding(dict(options))
 
 

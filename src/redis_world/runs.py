@@ -106,7 +106,11 @@ class Runs:
         )
 
     async def wait_for_terminal(
-        self, run_id: str, *, timeout: Duration = 25.0, resolve_data: ResolveData = "all"
+        self,
+        run_id: str,
+        *,
+        timeout: Duration = 25.0,  # noqa: ASYNC109 - it is no error
+        resolve_data: ResolveData = "all",
     ) -> Run:
         """Wait until a run is terminal, and read it.
 

@@ -26,7 +26,7 @@ from redis_world.models import (
     Timestamp,
 )
 from redis_world.paging import check_limit, check_order, event_cursor, parse_event_cursor
-from redis_world.rows import event_from, pairs, raise_refusal
+from redis_world.rows import event_from, pairs, raise_refusal, run_from
 
 __all__ = ["Events"]
 
@@ -204,7 +204,7 @@ class Events:
         events = await self._at(run_id, found, resolve_data)
         if found:
             cursor = event_cursor(found[-1])
-        return Page[Event].model_construct(None, data=events, cursor=cursor, has_more=more)
+        return Page[Event].model_construct(None, data=[*events], cursor=cursor, has_more=more)
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -294,10 +294,14 @@ class Events:
         return result.model_copy(update={"events": between, "cursor": None, "has_more": False})
 
     async def _preload_resumed(self, request: Request, result: EventResult) -> EventResult:
-        from redis_world.runs import Runs
-
+        keys = request.run
+        reply = await self._connection.call(
+            "runs/get",
+            {"run": keys.run, "attributes": keys.attributes, "payloads": keys.payloads},
+            {"resolve_data": request.resolve_data},
+        )
+        run = run_from(request.run_id, reply[1], request.resolve_data)
         reader = LogReader(self._connection, request.run_id, request.resolve_data)
-        run = await Runs(self._connection).get(request.run_id, resolve_data=request.resolve_data)
         events = await reader.all_behind(0)
         result = _with_events(result, events, more=False)
         ceiling = self._connection.config.max_events_per_run

@@ -81,9 +81,8 @@ def _is_about_changes(error: ValidationError) -> bool:
     return any({"changes", "attributes"} & set(item["loc"]) for item in error.errors())
 
 
-_MODELS: Final[dict[str, type[BaseEvent]]] = {
-    model.model_fields["event_type"].default: model
-    for model in CreateEvent.__args__  # type: ignore[attr-defined]
+_MODELS: Final[dict[str, type[CreateEvent]]] = {
+    model.model_fields["event_type"].default: model for model in CreateEvent.__args__
 }
 
 

@@ -24,7 +24,9 @@ def _to_timestamp(value: object) -> datetime:
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     if not isinstance(value, datetime):
-        raise ValueError(f"a date is a datetime or an ISO 8601 text, not {type(value).__name__}")
+        raise ValueError(  # noqa: TRY004 - what pydantic collects
+            f"a date is a datetime or an ISO 8601 text, not {type(value).__name__}"
+        )
     if value.tzinfo is None:
         raise ValueError("a date needs a time zone")
     value = value.astimezone(UTC)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
+from pydantic import Field
+
 from redis_world.models.base import Model, Payload, Timestamp
 
 __all__ = [
@@ -36,7 +38,7 @@ class Run(Model):
     error: Payload = None
     error_code: str | None = None
     execution_context: dict[str, Any] | None = None
-    attributes: dict[str, str] = {}
+    attributes: dict[str, str] = Field(default_factory=dict)
     encryption_public_key: str | None = None
     created_at: Timestamp
     started_at: Timestamp | None = None

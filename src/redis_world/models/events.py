@@ -86,7 +86,7 @@ class BaseEvent(Model):
     requires_data: ClassVar[bool] = True
     """Whether a request without event data is malformed."""
 
-    def model_post_init(self, context: Any, /) -> None:
+    def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002
         """Count the type as set: the wire always carries it."""
         self.__pydantic_fields_set__.add("event_type")
 

@@ -11,5 +11,5 @@ __all__ = ["memory_world"]
 
 
 def memory_world(**options: Any) -> RedisWorld:
-    """A World in memory that no other one shares: `async with memory_world() as world`."""
+    """Make a World in memory that no other one shares."""
     return RedisWorld(f"memory://{secrets.token_hex(8)}", **options)

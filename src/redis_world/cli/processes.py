@@ -1,0 +1,102 @@
+"""Several processes of one command: started, watched, and ended together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Final
+
+from redis_world.config import ENVIRONMENT_PREFIX
+
+__all__ = ["supervise"]
+
+logger = logging.getLogger(__name__)
+
+_RESTART_SECONDS: Final = 1.0
+_QUICK_SECONDS: Final = 5.0
+"""A process that ends sooner than that did not get to work at all."""
+_POLL_SECONDS: Final = 0.1
+
+
+def supervise(arguments: Sequence[str], count: int, options: Mapping[str, str]) -> int:
+    """Run `redis-world` with these arguments in so many processes until SIGTERM or SIGINT.
+
+    A process that dies is started again; one that can't even start ends them all.
+
+    Args:
+        arguments: of the command.
+        count: how many processes.
+        options: of the World. They travel by the environment: a URL may hold a password, which
+            everybody sees who lists processes.
+
+    Returns:
+        The exit code: 0 after a stop, else that of the process that could not start.
+    """
+    environment = {ENVIRONMENT_PREFIX + name.upper(): value for name, value in options.items()}
+    supervisor = _Supervisor(
+        [sys.executable, "-m", "redis_world", *arguments], {**os.environ, **environment}
+    )
+    previous = {
+        number: signal.signal(number, supervisor.stop)
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        return supervisor.run(count)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+class _Supervisor:
+    def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
+        self._command = command
+        self._environment = environment
+        self._processes: dict[subprocess.Popen[bytes], float] = {}
+        self._stopping = False
+
+    def stop(self, _number: int, _frame: FrameType | None) -> None:
+        self._stopping = True
+        for process in self._processes:
+            process.terminate()
+
+    def run(self, count: int) -> int:
+        for _ in range(count):
+            self._start()
+        try:
+            while not self._stopping:
+                time.sleep(_POLL_SECONDS)
+                code = self._replace_dead()
+                if code is not None:
+                    return code
+            return 0
+        finally:
+            for process in self._processes:
+                process.terminate()
+            for process in self._processes:
+                process.wait()
+
+    def _start(self) -> None:
+        # Not in a session of its own: Ctrl-C at a terminal reaches all of them.
+        process = subprocess.Popen(self._command, env=self._environment)  # noqa: S603 - our own command
+        self._processes[process] = time.monotonic()
+
+    def _replace_dead(self) -> int | None:
+        """Start dead processes again; returns an exit code when that is of no use."""
+        for process, since in list(self._processes.items()):
+            code = process.poll()
+            if code is None or self._stopping:
+                continue
+            del self._processes[process]
+            if code > 0 and time.monotonic() - since < _QUICK_SECONDS:
+                return code
+            logger.warning("worker process %d ended with code %d", process.pid, code)
+            time.sleep(_RESTART_SECONDS)
+            if not self._stopping:
+                self._start()
+        return None

@@ -1,0 +1,84 @@
+"""`redis-world worker`: runs the workflows of some modules."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from redis_world.cli import app
+from redis_world.cli.options import Namespace, Url, world_options
+from redis_world.cli.processes import supervise
+from redis_world.errors import ConfigurationError
+
+__all__ = ["load_modules", "worker"]
+
+
+@app.command()
+def worker(
+    modules: Annotated[
+        list[str], typer.Argument(help="Modules that hold workflows, e.g. app.workflows.")
+    ],
+    url: Url = None,
+    namespace: Namespace = None,
+    concurrency: Annotated[
+        int, typer.Option(min=1, help="Messages handled at a time, per process.")
+    ] = 32,
+    processes: Annotated[int, typer.Option(min=1, help="How many processes.")] = 1,
+    lease: Annotated[
+        float, typer.Option(min=0.1, help="Seconds until a lost worker's messages are free.")
+    ] = 60.0,
+    shutdown_timeout: Annotated[
+        float, typer.Option(min=0.0, help="Seconds that running handlers get at the end.")
+    ] = 30.0,
+) -> None:
+    """Consume messages and run the workflows of MODULES, until SIGTERM or Ctrl-C."""
+    options = world_options(url, namespace)
+    if processes > 1:
+        arguments = ["--concurrency", str(concurrency), "--lease", str(lease)]
+        arguments += ["--shutdown-timeout", str(shutdown_timeout)]
+        raise typer.Exit(supervise(["worker", *modules, *arguments], processes, options))
+    asyncio.run(_work(modules, options, concurrency, lease, shutdown_timeout))
+
+
+async def _work(
+    modules: list[str],
+    options: dict[str, Any],
+    concurrency: int,
+    lease: float,
+    shutdown_timeout: float,
+) -> None:
+    from redis_world.vercel import use_redis_world
+
+    adapter = use_redis_world(**options)
+    load_modules(modules)
+    try:
+        await adapter.worker(
+            concurrency=concurrency, lease=lease, shutdown_timeout=shutdown_timeout
+        ).run()
+    finally:
+        await adapter.aclose()
+
+
+def load_modules(modules: list[str]) -> None:
+    """Import the modules that hold workflows; the World must be the process's already.
+
+    Raises:
+        ConfigurationError: a module does not exist.
+    """
+    if os.getcwd() not in sys.path:  # noqa: PTH109 - sys.path holds texts
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise
+            raise ConfigurationError(
+                f"there is no module {name!r}: modules are named as in `import {name}`, from "
+                "the folder that this command is run in"
+            ) from None

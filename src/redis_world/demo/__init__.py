@@ -1,0 +1,1 @@
+"""The demo: an order workflow of the Python SDK, shown as it runs."""

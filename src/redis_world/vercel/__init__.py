@@ -1,0 +1,54 @@
+"""The official Python SDK, `vercel-workflow`, on Redis.
+
+In a module that is imported before the one that holds the workflows::
+
+    from redis_world.vercel import use_redis_world
+
+    use_redis_world("redis://localhost:6379/0")
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    from vercel.workflow._internal import py_sandbox
+    from vercel.workflow._internal import world as sdk
+except ModuleNotFoundError as missing:  # pragma: no cover - without the extra there is no SDK
+    raise ModuleNotFoundError(
+        "redis_world.vercel needs the Python SDK: pip install 'redis-world[vercel]'",
+        name=missing.name,
+    ) from None
+
+from redis_world import RedisWorld
+from redis_world.vercel.adapter import VercelWorld
+
+__all__ = ["VercelWorld", "use_redis_world"]
+
+
+def use_redis_world(
+    url: str | None = None, *, world: RedisWorld | None = None, **options: Any
+) -> VercelWorld:
+    """Make Redis the World of this process, for all registries made after the call.
+
+    Inside of a replay, where the module of the workflows is executed again, it changes nothing.
+
+    Args:
+        url: where the server is; None: `REDIS_WORLD_URL`, else the embedded store.
+        world: a ready World instead.
+        options: see `WorldConfig`.
+
+    Returns:
+        The World that the SDK has now; its `worker()` consumes.
+
+    Raises:
+        ConfigurationError: an option or the URL can't be used.
+    """
+    present = sdk.the_world
+    if py_sandbox.in_sandbox() and isinstance(present, VercelWorld):
+        return present
+    if world is None:
+        world = RedisWorld.from_env(**({} if url is None else {"url": url}), **options)
+    adapter = VercelWorld(world)
+    sdk.set_world(adapter)
+    return adapter

@@ -1,0 +1,336 @@
+"""The World class of the Python SDK, on a `RedisWorld`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Final
+
+from vercel.queue import DuplicateSubscriptionError
+from vercel.workflow._internal import world as w
+from vercel.workflow._internal.serialization import PayloadEncoder
+from vercel.workflow.errors import FatalError
+
+from redis_world import RedisWorld, errors
+from redis_world.codec import Duration
+from redis_world.models import Event, EventResult, ResolveData
+from redis_world.runs import TERMINAL
+from redis_world.vercel.translation import (
+    ENDED_AS_CONFLICT,
+    ENDED_AS_EXPIRED,
+    conflict,
+    expired,
+    translate,
+)
+from redis_world.worker import Handler, Worker
+
+__all__ = ["VercelWorld"]
+
+_NOT_STORED: Final = "msg_not_needed"
+"""The id of a message that nobody needs: its step is over already."""
+
+_PAGE_EVENTS: Final = 1000
+_CANCELLATION_TOKEN: Final = "abrt_"  # noqa: S105 - a prefix, no secret
+_NEEDS_PAYLOADS: Final = frozenset({"run_started", "step_started"})
+"""The events whose answer the runtime takes payloads from."""
+_ALREADY_OVER: Final = (
+    errors.StepNotFoundError,
+    errors.WaitNotFoundError,
+    errors.HookNotFoundError,
+)
+"""What may be missing only because its run has ended."""
+_BEGINS: Final = frozenset({"attr_set", "hook_created", "step_created", "wait_created"})
+
+
+class VercelWorld(w.World):
+    """What `vercel-workflow` runs on.
+
+    Messages are handled by a `Worker` that is started explicitly (`worker()`, or the command
+    `redis-world worker`); a process that only starts runs needs none.
+    """
+
+    def __init__(self, world: RedisWorld) -> None:
+        self.world = world
+        self.handlers: dict[str, Handler] = {}
+        """Topic -> handler of the registries that this process has loaded."""
+
+    def worker(self, *, concurrency: int = 32, **options: Duration) -> Worker:
+        """A worker for all registries that this process has loaded; see `Worker`.
+
+        Raises:
+            ConfigurationError: none was loaded while this World was the process's.
+        """
+        return Worker(self.world, self.handlers, concurrency=concurrency, **options)
+
+    async def aclose(self) -> None:
+        """Close the World below."""
+        await self.world.aclose()
+
+    # -- identity --------------------------------------------------------------------------
+
+    async def get_deployment_id(self) -> str:
+        return self.world.config.deployment_id
+
+    def get_environment(self) -> str | None:
+        return self.world.config.environment
+
+    # -- queue -----------------------------------------------------------------------------
+
+    async def queue(
+        self,
+        queue_name: str,
+        message: w.QueuePayload,
+        *,
+        deployment_id: str | None = None,
+        idempotency_key: str | None = None,
+        delay_seconds: float | None = None,
+        headers: dict[str, str] | None = None,
+        **_kwargs: Any,
+    ) -> str:
+        try:
+            message_id = await self.world.queue.send(
+                queue_name,
+                message.model_dump(),
+                delay=delay_seconds or 0.0,
+                idempotency_key=idempotency_key,
+                headers=headers,
+                deployment_id=deployment_id,
+            )
+        except errors.WorldError as error:
+            raise translate(error) from error
+        return message_id or _NOT_STORED
+
+    def create_queue_handler(
+        self, queue_name_prefix: w.QueuePrefix, handler: w.QueueHandler
+    ) -> w.HTTPHandler:
+        """Register a registry's handler; consuming begins with a worker.
+
+        Raises:
+            DuplicateSubscriptionError: another registry has this topic: two on one topic
+                would fail each other's runs.
+        """
+        present = self.handlers.get(queue_name_prefix)
+        if present is not None and _registry_of(present) is not _registry_of(handler):
+            raise DuplicateSubscriptionError(
+                f"two registries of workflows have the topic {queue_name_prefix!r}: give one of "
+                "them a namespace of its own, Workflows(namespace=...)"
+            )
+        self.handlers[queue_name_prefix] = handler
+
+        async def http_handler(request: w.HTTPRequest) -> w.HTTPResponse:  # noqa: ARG001
+            return w.HTTPResponse.json(
+                {"error": "this World delivers in process, by `redis-world worker`"}, status=501
+            )
+
+        return http_handler
+
+    # -- storage ---------------------------------------------------------------------------
+
+    async def runs_get(self, run_id: str) -> w.WorkflowRun:
+        try:
+            run = await self.world.runs.get(run_id)
+        except errors.WorldError as error:
+            raise translate(error) from error
+        return w.WorkflowRunAdaptor.from_wire(run.to_wire())
+
+    async def steps_get(self, run_id: str, step_id: str) -> w.WorkflowStep:
+        try:
+            step = await self.world.steps.get(run_id, step_id)
+        except errors.WorldError as error:
+            raise translate(error) from error
+        return w.WorkflowStepAdaptor.from_wire(step.to_wire())
+
+    async def hooks_get_by_token(self, token: str) -> w.Hook:
+        try:
+            hook = await self.world.hooks.get_by_token(token)
+        except errors.WorldError as error:
+            raise translate(error, token=token) from error
+        return w.Hook.from_wire(hook.to_wire())
+
+    async def events_create(self, run_id: str | None, data: w.Event) -> w.EventResult:
+        resolve: ResolveData = "all" if data.event_type in _NEEDS_PAYLOADS else "none"
+        try:
+            result = await self.world.events.create(
+                run_id, data.model_dump(), resolve_data=resolve, skip_preload=True, **_resume(data)
+            )
+        except errors.WorldError as error:
+            raise await self._refusal(run_id or "", data, error) from error
+        return _sdk_result(data, result)
+
+    async def events_list(
+        self, run_id: str, *, pagination: w.PaginationOptions | None = None
+    ) -> w.PaginatedResult[w.Event]:
+        options = pagination or w.PaginationOptions()
+        try:
+            page = await self.world.events.list(
+                run_id,
+                limit=options.limit or _PAGE_EVENTS,
+                cursor=options.cursor,
+                sort_order=options.sort_order or "asc",
+            )
+        except errors.WorldError as error:
+            raise translate(error) from error
+        return w.PaginatedResult[w.Event](
+            data=[_sdk_event(event) for event in page.data],
+            cursor=page.cursor,
+            has_more=page.has_more,
+        )
+
+    # -- streams ---------------------------------------------------------------------------
+
+    async def streams_write(self, run_id: str, name: str, chunk: bytes) -> None:
+        await self.streams_write_multi(run_id, name, [chunk])
+
+    async def streams_write_multi(self, run_id: str, name: str, chunks: Sequence[bytes]) -> None:
+        try:
+            await self.world.streams.write_many(run_id, name, chunks)
+        except errors.WorldError as error:
+            raise translate(error) from error
+
+    async def streams_close(self, run_id: str, name: str) -> None:
+        try:
+            await self.world.streams.close(run_id, name)
+        except errors.WorldError as error:
+            raise translate(error) from error
+
+    def streams_get(
+        self, run_id: str, name: str, start_index: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        return self.world.streams.read(run_id, name, start_index=start_index or 0)
+
+    async def streams_list(self, run_id: str) -> list[str]:
+        try:
+            return await self.world.streams.list(run_id)
+        except errors.WorldError as error:
+            raise translate(error) from error
+
+    async def streams_get_chunks(
+        self, run_id: str, name: str, *, limit: int | None = None, cursor: str | None = None
+    ) -> w.StreamChunksPage:
+        try:
+            page = await self.world.streams.get_chunks(
+                run_id, name, limit=limit or 100, cursor=cursor
+            )
+        except errors.WorldError as error:
+            raise translate(error) from error
+        return w.StreamChunksPage(
+            data=[w.StreamChunk(index=chunk.index, data=chunk.data) for chunk in page.data],
+            cursor=page.cursor,
+            has_more=page.has_more,
+            done=page.done,
+        )
+
+    async def streams_get_info(self, run_id: str, name: str) -> w.StreamInfo:
+        try:
+            info = await self.world.streams.get_info(run_id, name)
+        except errors.WorldError as error:
+            raise translate(error) from error
+        return w.StreamInfo(tail_index=info.tail_index, done=info.done)
+
+    # -- refusals --------------------------------------------------------------------------
+
+    async def _refusal(self, run_id: str, data: w.Event, error: errors.WorldError) -> Exception:
+        """What the runtime is to be told instead of the World's own error."""
+        event_type = data.event_type
+        if await self._has_ended(run_id, error):
+            if event_type in ENDED_AS_EXPIRED and not _is_cancellation(data):
+                return expired(error)
+            if event_type in ENDED_AS_CONFLICT or _is_cancellation(data):
+                return conflict(error)
+        if isinstance(error, errors.InvalidInputError) and _is_of_workflow(data):
+            return await self._fail_run(run_id, error)
+        return translate(error)
+
+    async def _has_ended(self, run_id: str, error: errors.WorldError) -> bool:
+        if isinstance(error, errors.RunExpiredError):
+            return True
+        if isinstance(error, errors.EntityConflictError):
+            return error.reason == "run_terminal"
+        if not isinstance(error, _ALREADY_OVER):
+            return False
+        try:
+            run = await self.world.runs.get(run_id, resolve_data="none")
+        except errors.WorldError:
+            return False
+        return run.status in TERMINAL
+
+    async def _fail_run(self, run_id: str, error: errors.WorldError) -> Exception:
+        """End a run whose own event was refused as invalid: sending it again can't help."""
+        payload = PayloadEncoder().encode_error(FatalError(str(error)))
+        try:
+            await self.world.events.create(
+                run_id,
+                {
+                    "eventType": "run_failed",
+                    "eventData": {"error": payload, "errorCode": "USER_ERROR"},
+                },
+                resolve_data="none",
+            )
+        except errors.EntityConflictError:
+            pass  # somebody else has ended it
+        except errors.WorldError as failure:
+            return translate(failure)
+        return expired(error)
+
+
+def _registry_of(handler: object) -> object:
+    """The registry that a handler serves: the same one may register itself again."""
+    if isinstance(handler, functools.partial):
+        return handler.keywords.get("registry", handler)
+    return handler
+
+
+def _resume(data: w.Event) -> dict[str, Any]:
+    """The claim of a resume, which an event carries outside of its fields."""
+    claim = getattr(data, "_queue_input", None)
+    if not isinstance(claim, w.HookResumeInput):
+        return {}
+    return {
+        "resume_id": claim.resume_id,
+        "payload_digest": claim.payload_digest,
+        "occurred_at": claim.occurred_at(),
+    }
+
+
+def _is_cancellation(data: w.Event) -> bool:
+    """Whether it is of the hook by which the runtime cancels a step."""
+    if not isinstance(data, w.HookCreatedEvent | w.HookReceivedEvent):
+        return False
+    return (data.event_data.token or "").startswith(_CANCELLATION_TOKEN)
+
+
+def _is_of_workflow(data: w.Event) -> bool:
+    """Whether the workflow's body made it, which will make it again at every replay."""
+    if isinstance(data, w.AttrSetEvent) and data.event_data.writer.type != "workflow":
+        return False
+    return data.event_type in _BEGINS
+
+
+def _sdk_event(event: Event) -> w.Event:
+    return w.EventAdaptor.from_wire(event.to_wire())
+
+
+def _sdk_result(data: w.Event, result: EventResult) -> w.EventResult:
+    event: w.Event | None = None
+    if result.event is not None and result.event.event_type != data.event_type:
+        event = _sdk_event(result.event)
+    elif result.event is not None:
+        stored = result.event
+        props = w.ServerProps(
+            run_id=stored.run_id or "",
+            event_id=stored.event_id or "",
+            created_at=stored.created_at or _never(),
+            resume_id=stored.resume_id,
+        )
+        event = data.model_copy(update={"server_props": props})
+    run, step = result.run, result.step
+    return w.EventResult(
+        event=event,
+        run=None if run is None else w.WorkflowRunAdaptor.from_wire(run.to_wire()),
+        step=None if step is None else w.WorkflowStepAdaptor.from_wire(step.to_wire()),
+        hook=None if result.hook is None else w.Hook.from_wire(result.hook.to_wire()),
+    )
+
+
+def _never() -> Any:
+    raise AssertionError("a stored event has a time")

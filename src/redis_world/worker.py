@@ -1,0 +1,340 @@
+"""The worker: takes messages from the queue and calls handlers (contract, section 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, Self
+
+from redis_world.codec import Duration, to_duration_ms
+from redis_world.errors import ConfigurationError, WorldError, WorldUnavailableError
+from redis_world.queue import Claim, FollowUp, Message, backoff
+from redis_world.world import RedisWorld
+
+__all__ = ["Continuation", "Handler", "Worker"]
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS: Final = 1.0
+"""The longest sleep between two looks: what a lost hint may cost."""
+_BEATS_PER_LEASE: Final = 3
+_RECONNECT_SECONDS: Final = 1.0
+
+
+class Continuation(Protocol):
+    """What a handler returns to be called again: with the same message, after a while."""
+
+    @property
+    def delay_seconds(self) -> float:
+        """Seconds until then."""
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """Key of the new message; None takes over the old one's."""
+
+
+class Handler(Protocol):
+    """Handles one message; what it raises means that the message is tried again."""
+
+    async def __call__(
+        self, payload: dict[str, Any], /, *, attempt: int, queue_name: str, message_id: str
+    ) -> Continuation | None: ...
+
+
+class Worker:
+    """Delivers the messages of some topics to handlers, in this process and event loop.
+
+    Args:
+        world: the World.
+        handlers: topic -> handler. A topic is the prefix of its queue names.
+        concurrency: how many messages are handled at a time, over all topics.
+        lease: how long a message is this worker's; a thread extends it while its handler runs.
+        max_replay: how long a replay may hold its run: one that hangs loses its lease then,
+            or the run would wait for ever. Steps may take as long as they like.
+        shutdown_timeout: how long a stopping worker lets its handlers finish, before it
+            cancels them and gives their messages back.
+        sweep_interval: how often it frees leases of workers that are gone.
+
+    Raises:
+        ConfigurationError: there is no handler, or the concurrency is not positive.
+    """
+
+    def __init__(
+        self,
+        world: RedisWorld,
+        handlers: Mapping[str, Handler],
+        *,
+        concurrency: int = 32,
+        lease: Duration = 60.0,
+        max_replay: Duration = 600.0,
+        shutdown_timeout: Duration = 30.0,
+        sweep_interval: Duration = 15.0,
+    ) -> None:
+        if not handlers:
+            raise ConfigurationError("a worker needs at least one handler")
+        if concurrency < 1:
+            raise ConfigurationError(f"concurrency is a number from 1 up, not {concurrency!r}")
+        self._world = world
+        self._handlers = dict(handlers)
+        self._concurrency = concurrency
+        self._lease = to_duration_ms(lease, "lease") / 1000
+        self._max_replay = to_duration_ms(max_replay, "max_replay") / 1000
+        self._shutdown_timeout = to_duration_ms(shutdown_timeout, "shutdown_timeout") / 1000
+        self._sweep_interval = to_duration_ms(sweep_interval, "sweep_interval") / 1000
+        self._stopping = asyncio.Event()
+        self._slots = asyncio.Semaphore(concurrency)
+        self._running: set[asyncio.Task[None]] = set()
+
+    def stop(self) -> None:
+        """Claim nothing more; `run` returns once the handlers have finished."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Work until SIGTERM, SIGINT or `stop`.
+
+        Raises:
+            ConfigurationError: the World can't be opened.
+        """
+        await self._world.open()
+        with self._signals(), _Heart(self._world, self._lease, self._max_replay) as heart:
+            loops = [
+                asyncio.create_task(self._consume(topic, heart), name=f"consume {topic}")
+                for topic in self._handlers
+            ]
+            loops.append(asyncio.create_task(self._sweep(), name="sweep"))
+            try:
+                await self._until_stopped(loops)
+            finally:
+                for loop in loops:
+                    loop.cancel()
+                await asyncio.gather(*loops, return_exceptions=True)
+                await self._drain()
+
+    async def _until_stopped(self, loops: list[asyncio.Task[None]]) -> None:
+        """Wait for the stop; a loop that ends by an error ends the worker with it."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            done, _ = await asyncio.wait([stopping, *loops], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            stopping.cancel()
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Take SIGTERM and SIGINT for a stop; where the loop can't, the caller sees to it."""
+        loop = asyncio.get_running_loop()
+        taken = []
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                with contextlib.suppress(NotImplementedError, RuntimeError):
+                    loop.add_signal_handler(number, self.stop)
+                    taken.append(number)
+        try:
+            yield
+        finally:
+            for number in taken:
+                loop.remove_signal_handler(number)
+
+    # -- taking messages -------------------------------------------------------------------
+
+    async def _consume(self, topic: str, heart: _Heart) -> None:
+        channel = self._world.connection.keys.queue_channel(topic)
+        async with self._world.connection.hub.subscribe(channel) as hints:
+            while True:
+                wait = await self._claim(topic, heart)
+                if wait > 0:
+                    await hints.wait(wait)
+
+    async def _claim(self, topic: str, heart: _Heart) -> float:
+        """Claim as many messages as there are free slots; returns how long to sleep then."""
+        await self._slots.acquire()
+        taken = 1
+        try:
+            # Those that are free right now, for a batch of one round trip.
+            while taken < self._concurrency and not self._slots.locked():
+                await self._slots.acquire()
+                taken += 1
+            claim = await self._claim_whole(topic, taken)
+            for message in claim.messages:
+                taken -= 1
+                self._start(message, heart)
+        except WorldUnavailableError as error:
+            logger.warning("no messages: %s", error)
+            return _RECONNECT_SECONDS
+        finally:
+            for _ in range(taken):
+                self._slots.release()
+        if claim.more or claim.messages:
+            return 0.0
+        return _POLL_SECONDS if claim.wait is None else min(claim.wait, _POLL_SECONDS)
+
+    async def _claim_whole(self, topic: str, limit: int) -> Claim:
+        """Claim, and give back what a stop that came meanwhile leaves nobody to handle."""
+        queue = self._world.queue
+        claiming = asyncio.ensure_future(queue.claim_batch(topic, limit=limit, lease=self._lease))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            with contextlib.suppress(WorldError):
+                for message in (await claiming).messages:
+                    await queue.give_back(message)
+            raise
+
+    def _start(self, message: Message, heart: _Heart) -> None:
+        task = asyncio.create_task(self._deliver(message, heart), name=message.message_id)
+        self._running.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._slots.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("message %s was left to its lease", task.get_name(), exc_info=error)
+
+    # -- one message -----------------------------------------------------------------------
+
+    async def _deliver(self, message: Message, heart: _Heart) -> None:
+        handler = self._handlers[message.topic]
+        with heart.keeping(message):
+            try:
+                continuation = await handler(
+                    message.payload,
+                    attempt=message.attempt,
+                    queue_name=message.queue_name,
+                    message_id=message.message_id,
+                )
+            except asyncio.CancelledError:
+                # The worker stops, and the handler took too long for it.
+                await asyncio.shield(self._world.queue.give_back(message))
+                raise
+            except Exception as error:  # noqa: BLE001 - a handler's error is its message's
+                await self._retry(message, error)
+                return
+            follow_up = None
+            if continuation is not None:
+                follow_up = FollowUp(
+                    delay=max(0.0, continuation.delay_seconds),
+                    idempotency_key=continuation.idempotency_key,
+                )
+            kept = await self._world.queue.ack(message, follow_up=follow_up)
+        if not kept:
+            logger.warning(
+                "message %s was handled, but its lease was lost: it is delivered again",
+                message.message_id,
+            )
+
+    async def _retry(self, message: Message, error: Exception) -> None:
+        logger.warning(
+            "message %s failed at attempt %d", message.message_id, message.attempt, exc_info=error
+        )
+        floor = getattr(error, "retry_after", None)
+        delay = backoff(message.failures + 1)
+        if isinstance(floor, int | float) and not isinstance(floor, bool):
+            delay = max(delay, float(floor))
+        text = f"{type(error).__name__}: {error}"
+        await self._world.queue.retry(message, error=text, delay=delay)
+
+    # -- the rest --------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._sweep_interval)
+            try:
+                recovered = await self._world.sweep()
+            except WorldUnavailableError as error:
+                logger.warning("no sweep: %s", error)
+                continue
+            for name, count in recovered.items():
+                if count:
+                    logger.info("sweep: %d %s", count, name)
+
+    async def _drain(self) -> None:
+        """Let handlers finish; cancel, and give back, what takes too long."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._shutdown_timeout)
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+
+@dataclass(slots=True)
+class _Kept:
+    message: Message
+    since: float
+    lost: bool = False
+
+
+class _Heart:
+    """Extends the leases of the messages in work, from a thread.
+
+    A replay can hold the event loop for most of a second, a blocking step for as long as it
+    likes: whatever beats in the loop would miss its time then.
+    """
+
+    def __init__(self, world: RedisWorld, lease: float, max_replay: float) -> None:
+        self._world = world
+        self._lease = lease
+        self._max_replay = max_replay
+        self._kept: dict[str, _Kept] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="redis-world heart", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @contextlib.contextmanager
+    def keeping(self, message: Message) -> Iterator[None]:
+        """Extend the lease of a message for the length of a block."""
+        with self._lock:
+            self._kept[message.receipt + message.message_id] = _Kept(message, time.monotonic())
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._kept[message.receipt + message.message_id]
+
+    def _beat(self) -> None:
+        caller = self._world.connection.sync_caller()
+        try:
+            while not self._stop.wait(self._lease / _BEATS_PER_LEASE):
+                kept = self._due()
+                if not kept:
+                    continue
+                calls = [self._world.queue.extension(item.message, self._lease) for item in kept]
+                try:
+                    replies = caller.call_many("queue/extend", calls)
+                except WorldError as error:
+                    logger.warning("leases were not extended: %s", error)
+                    continue
+                for item, reply in zip(kept, replies, strict=True):
+                    if reply[0] != b"OK":
+                        item.lost = True
+                        logger.warning(
+                            "the lease of message %s was lost while it is handled",
+                            item.message.message_id,
+                        )
+        finally:
+            caller.close()
+
+    def _due(self) -> list[_Kept]:
+        now = time.monotonic()
+        with self._lock:
+            return [
+                item
+                for item in self._kept.values()
+                if not item.lost and (item.message.is_step or now - item.since < self._max_replay)
+            ]
