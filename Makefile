@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: $(STAMP) ## run a small workflow, and see it survive a crash
+demo: $(STAMP) ## run an order workflow and watch it
 	$(BIN)/redis-world demo
 
 test: $(STAMP) ## run all tests, with coverage of Python and Lua

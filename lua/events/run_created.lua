@@ -4,6 +4,8 @@
 -- how long a start may be delayed, and five minutes ahead, for clocks that differ. `id_time` is
 -- that time in ms, or empty for an id that was made by this World.
 --
+-- `execution_context` and `encryption_public_key` are empty, or stand behind a `=`.
+--
 -- KEYS: run, attributes, events, payloads
 -- ARGV: base, op, run_id, id_time, spec_version, occurred_at, correlation_id, data, payload,
 --   deployment_id, workflow_name, execution_context, encryption_public_key, resolve_data,

@@ -1,5 +1,7 @@
 -- Ends a run with an error and its code (contract, section 5).
 --
+-- `error_code` is empty, or the code behind a `=`.
+--
 -- KEYS: run, attributes, events, payloads, hooks, waits, wait_states
 -- ARGV: base, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
 --   resolve_data, error_code

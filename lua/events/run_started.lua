@@ -3,6 +3,8 @@
 -- `creates` is `1` when the event carries all that a run is made of: the run_created event may
 -- have been lost on its way (contract, section 5, resilient start).
 --
+-- `execution_context` and `encryption_public_key` are empty, or stand behind a `=`.
+--
 -- KEYS: run, attributes, events, payloads
 -- ARGV: base, op, run_id, spec_version, occurred_at, correlation_id, resolve_data, creates,
 --   data, payload, deployment_id, workflow_name, execution_context, encryption_public_key,

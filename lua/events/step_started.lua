@@ -49,5 +49,5 @@ redis.call('HSETNX', step, 'started_at', at)
 redis.call('HINCRBY', step, 'attempt', '1')
 return change_step(keys, {
   type = 'step_started', at = at, spec = spec_version, op = op, corr = correlation_id,
-  occ = occurred_at, data = data,
+  occ = occurred_at, data = data, payload = creates == '' and payload or '',
 }, { 'status', 'running' }, nil, resolve_data)

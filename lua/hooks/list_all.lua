@@ -4,13 +4,14 @@
 -- ARGV: base, resolve_data, order, after, limit
 -- Returns: OK more hooks, a hook being its member of the index, then its row
 --
+-- @include lib/hook
 -- @include lib/hook_row
 -- @include lib/page
 
 local members, more = page_by_member({ all_hooks }, order, after, limit)
 local rows = {}
 for i, member in ipairs(members) do
-  local hook_id, run_id = string.match(member, '^%d+/(.*)/([^/]*)$')
+  local hook_id, run_id = parse_hook_member(member)
   rows[i] = { member, hook_row(base, run_id, hook_id, resolve_data) }
 end
 return { 'OK', more, rows }

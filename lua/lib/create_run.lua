@@ -3,7 +3,7 @@
 -- @include lib/run
 
 -- Creates a run, pending, with its run_created event in slot 1. The caller has checked that
--- there is none.
+-- there is none. Fields that may be absent are empty then, or else stand behind a `=`.
 local function create_run(keys, event, fields)
   event.type = 'run_created'
   append(keys.events, keys.payloads, event)
@@ -14,7 +14,7 @@ local function create_run(keys, event, fields)
   for _, name in ipairs({ 'execution_context', 'encryption_public_key' }) do
     if fields[name] ~= '' then
       hash[#hash + 1] = name
-      hash[#hash + 1] = fields[name]
+      hash[#hash + 1] = string.sub(fields[name], 2)
     end
   end
   if event.payload ~= '' then
@@ -28,7 +28,7 @@ local function create_run(keys, event, fields)
   redis.call('ZADD', fields.base .. 'runs', '0', fields.run_id)
   set_status(fields.base, keys.run, fields.run_id, nil, 'pending')
   -- Streams written before their run existed were to expire; now they live with it.
-  for _, name in ipairs(redis.call('ZRANGE', keys.run .. ':streams', 0, 999)) do
+  for _, name in ipairs(redis.call('ZRANGE', keys.run .. ':streams', 0, -1)) do
     local stream = keys.run .. ':stream:' .. escape(name)
     redis.call('PERSIST', stream)
     redis.call('PERSIST', stream .. ':writers')

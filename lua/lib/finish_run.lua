@@ -28,13 +28,13 @@ local function finish_run(keys, event, fields)
     redis.call('HSET', keys.run, fields.slot_field, slot)
   end
   if fields.error_code and fields.error_code ~= '' then
-    redis.call('HSET', keys.run, 'error_code', fields.error_code)
+    redis.call('HSET', keys.run, 'error_code', string.sub(fields.error_code, 2))
   end
   set_status(fields.base, keys.run, fields.run_id, status, fields.status)
   for _, hook_id in ipairs(redis.call('ZRANGE', keys.hooks, 0, -1)) do
     remove_hook(fields.base, fields.run_id, hook_id)
   end
-  redis.call('DEL', keys.waits, keys.wait_states)
+  redis.call('UNLINK', keys.waits, keys.wait_states)
   forget_run(fields.base, fields.run_id)
   redis.pcall('PUBLISH', keys.run .. ':done', '')
   return { 'OK', slot, event.at,

@@ -2,10 +2,23 @@
 
 -- Live hooks: a hash, its token's record, and the indexes that list it.
 
--- The member of the index of all hooks: creation time, hook, run. Padded, so that the order of
--- the text is the order of creation, then of the hook id.
+-- The member of the index of all hooks: creation time, hook id, run. The time is padded and the
+-- id in hex, so that the order of the text is the order of creation, then of the hook id, also
+-- where one id begins another.
 local function hook_member(created_at, hook_id, run_id)
-  return string.rep('0', 15 - #created_at) .. created_at .. '/' .. hook_id .. '/' .. run_id
+  local hex = string.gsub(hook_id, '.', function(character)
+    return string.format('%02x', string.byte(character))
+  end)
+  return string.rep('0', 15 - #created_at) .. created_at .. '/' .. hex .. '/' .. run_id
+end
+
+-- Hook id and run of a member.
+local function parse_hook_member(member)
+  local hex, run_id = string.match(member, '^%d+/(%x*)/(.*)$')
+  local hook_id = string.gsub(hex, '%x%x', function(byte)
+    return string.char(tonumber(byte, 16))
+  end)
+  return hook_id, run_id
 end
 
 -- Removes a live hook and frees its token, in the same instant.

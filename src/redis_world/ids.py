@@ -14,6 +14,7 @@ from ulid import ULID
 from redis_world.errors import EventNotFoundError, InvalidEventError
 
 __all__ = [
+    "MAX_SLOT",
     "IdFactory",
     "event_id",
     "event_slot",
@@ -28,7 +29,9 @@ EVENT_PREFIX: Final = "evnt_"
 
 _SLOT_WIDTH = 26
 _RUN_ID = re.compile(r"wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}")
-_EVENT_ID = re.compile(r"evnt_(\d{26})")
+_EVENT_ID = re.compile(r"evnt_([0-9]{26})")
+MAX_SLOT: Final = 2**53
+"""No log ever gets there; numbers beyond are not exact everywhere."""
 
 
 class IdFactory:
@@ -78,7 +81,7 @@ def event_id(slot: int | str | bytes) -> str:
 
 def parse_event_id(text: str) -> int | None:
     """The slot that an event id names, or None when it is no event id."""
-    match = _EVENT_ID.fullmatch(text)
+    match = _EVENT_ID.fullmatch(text) if isinstance(text, str) else None
     return int(match[1]) if match else None
 
 
@@ -89,7 +92,7 @@ def event_slot(text: str) -> int:
         EventNotFoundError: no event can have this id.
     """
     slot = parse_event_id(text)
-    if not slot:
+    if not slot or slot > MAX_SLOT:
         raise EventNotFoundError(text)
     return slot
 

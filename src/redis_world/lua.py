@@ -159,7 +159,10 @@ class ScriptLibrary:
         lines = [f"local {key} = KEYS[{i}]" for i, key in enumerate(keys, 1)]
         lines += [f"local {arg} = ARGV[{i}]" for i, arg in enumerate(args, 1)]
         if tail is not None:
-            lines.append(f"local {tail} = {{ unpack(ARGV, {len(args) + 1}) }}")
+            # A loop: unpack ends where Lua's stack does, at some thousands.
+            first = len(args) + 1
+            lines.append(f"local {tail} = {{}}")
+            lines.append(f"for i = {first}, #ARGV do {tail}[i - {first - 1}] = ARGV[i] end")
         source = "\n".join(
             [
                 *(f"-- file: {lib}\n{text.rstrip()}" for lib, text in parts.items()),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from redis_world.errors import InvalidCursorError, InvalidInputError
-from redis_world.ids import event_id, parse_event_id
+from redis_world.ids import MAX_SLOT, event_id, parse_event_id
 from redis_world.models import Page, SortOrder
 
 __all__ = [
@@ -34,7 +34,7 @@ _PLACES: Final = {
     "steps": _SLOT,
     "waits": _SLOT,
     "hooks": _SLOT,
-    "all_hooks": re.compile(r"[0-9]{15}/.*/wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}", re.DOTALL),
+    "all_hooks": re.compile(r"[0-9]{15}/(?:[0-9a-f]{2})*/wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}"),
     "chunks": _SLOT,
 }
 _EVENT_PREFIX: Final = "eid:"
@@ -96,7 +96,7 @@ def parse_event_cursor(cursor: str) -> int:
         slot = parse_event_id(cursor.removeprefix(_EVENT_PREFIX))
     if slot is None:
         raise InvalidCursorError(f"{cursor!r} is no cursor of an event log")
-    return slot
+    return min(slot, MAX_SLOT)
 
 
 def make_page(

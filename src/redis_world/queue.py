@@ -209,6 +209,7 @@ class Queue:
         delay_ms = to_duration_ms(delay, "delay")
         key = idempotency_key or ""
         keys = self._connection.keys
+        body = self._encode_body(payload)
         await self._connection.open()
         reply = await self._connection.call(
             "queue/send",
@@ -224,7 +225,7 @@ class Queue:
                 "queue_name": queue_name,
                 "deployment_id": deployment_id or "",
                 "headers": encode_data(dict(headers), "headers") if headers else b"",
-                "body": self._encode_body(payload),
+                "body": body,
                 "delay": str(delay_ms),
             },
         )

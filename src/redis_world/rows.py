@@ -55,6 +55,7 @@ PAYLOAD_FIELDS: Final = {
     "run_completed": "output",
     "run_failed": "error",
     "step_created": "input",
+    "step_started": "input",
     "step_completed": "result",
     "step_failed": "error",
     "step_retrying": "error",

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import weakref
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
 from redis_world.connection import Connection
@@ -21,21 +21,8 @@ _READ_CHUNKS: Final = 64
 """Chunks of one round trip of a live reader."""
 _LOOK_SECONDS: Final = 1.0
 """How often a live reader looks by itself, where a hint was lost."""
-_WRITE_CHUNKS: Final = 1000
-"""Chunks of one script call; Lua's stack ends at 7,000."""
-
-
-@dataclass(slots=True, weakref_slot=True)
-class _Writer:
-    """This process as a writer of one stream: one write at a time, numbered.
-
-    The numbers tell the server a repeated request from a new one. Only in order can they, which
-    is what the lock is for.
-    """
-
-    name: str = field(default_factory=lambda: secrets.token_hex(8))
-    sequence: int = 0
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+_MAX_CHUNKS: Final = 100_000
+"""Chunks of one write: the server does nothing else meanwhile."""
 
 
 class Streams:
@@ -43,7 +30,11 @@ class Streams:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._writers: weakref.WeakValueDictionary[tuple[int, str], _Writer] = (
+        # This World as a writer: its writes are numbered, by which the server tells a repeated
+        # request from a new one. Only in order it can: hence a lock for each stream.
+        self._writer = secrets.token_hex(8)
+        self._sequence = count(1)
+        self._locks: weakref.WeakValueDictionary[tuple[int, str], asyncio.Lock] = (
             weakref.WeakValueDictionary()
         )
 
@@ -57,11 +48,11 @@ class Streams:
         await self.write_many(run_id, name, [chunk])
 
     async def write_many(self, run_id: str, name: str, chunks: Sequence[bytes]) -> None:
-        """Append chunks in order, in one round trip (a thousand of them each).
+        """Append chunks in order, all of them or none, in one round trip.
 
         Raises:
             StreamClosedError: the stream is closed; nothing was stored.
-            InvalidInputError: a chunk is not bytes, or too large.
+            InvalidInputError: a chunk is not bytes, or too large, or there are more than 100,000.
         """
         limit = self._connection.config.max_payload_bytes
         rows = []
@@ -71,23 +62,24 @@ class Streams:
             if len(chunk) > limit:
                 raise InvalidInputError(f"a chunk has {len(chunk)} bytes; the limit is {limit}")
             rows.append(bytes(chunk))
+        if not rows:
+            return
+        if len(rows) > _MAX_CHUNKS:
+            raise InvalidInputError(f"{len(rows)} chunks in one write; the limit is {_MAX_CHUNKS}")
         keys = self._keys(run_id, name)
-        writer = self._writer(keys["stream"])
-        async with writer.lock:
-            for start in range(0, len(rows), _WRITE_CHUNKS):
-                writer.sequence += 1
-                reply = await self._connection.call(
-                    "streams/write",
-                    keys,
-                    {
-                        "name": name,
-                        "writer": writer.name,
-                        "sequence": str(writer.sequence),
-                        "chunks": rows[start : start + _WRITE_CHUNKS],
-                    },
-                )
-                if reply[0] == b"CLOSED":
-                    raise StreamClosedError(f"stream {name!r} of run {run_id} is closed")
+        async with self._lock(keys["stream"]):
+            reply = await self._connection.call(
+                "streams/write",
+                keys,
+                {
+                    "name": name,
+                    "writer": self._writer,
+                    "sequence": str(next(self._sequence)),
+                    "chunks": rows,
+                },
+            )
+        if reply[0] == b"CLOSED":
+            raise StreamClosedError(f"stream {name!r} of run {run_id} is closed")
 
     async def close(self, run_id: str, name: str) -> None:
         """Close a stream, creating it if need be; closing it again changes nothing."""
@@ -116,6 +108,8 @@ class Streams:
         keys = self._connection.keys.of_run(run_id)
         stream = keys.stream(name)
         index = await self._start(run_id, name, start_index)
+        # Until it has seen a chunk it may stand behind the end marker, which it would never see.
+        may_be_past_end = index > 0
         async with self._connection.hub.subscribe(stream) as hints:
             while True:
                 (entries,) = await self._connection.execute(
@@ -125,18 +119,21 @@ class Streams:
                     if field == b"end":
                         return
                     index += 1
+                    may_be_past_end = False
                     if chunk:
                         yield chunk
                 if len(entries) < _READ_CHUNKS:
-                    if await self._is_past_end(run_id, name, index, entries):
+                    if may_be_past_end and await self._is_past_end(run_id, name, index):
                         return
                     await hints.wait(_LOOK_SECONDS)
 
     async def list(self, run_id: str) -> list[str]:
         """The names of all streams of a run, sorted."""
-        streams = self._connection.keys.of_run(run_id).streams
-        (names,) = await self._connection.execute(("ZRANGE", streams, 0, -1))
-        return [name.decode() for name in names]
+        keys = self._connection.keys.of_run(run_id)
+        reply = await self._connection.call(
+            "streams/list", {"run": keys.run, "streams": keys.streams}, {}
+        )
+        return [name.decode() for name in reply[1]]
 
     async def get_info(self, run_id: str, name: str) -> StreamInfo:
         """How far a stream has been written: tail index -1, not done, for an unknown one."""
@@ -163,11 +160,12 @@ class Streams:
         check_limit(limit)
         index = int(parse_cursor("chunks", cursor) or "0")
         keys = self._keys(run_id, name)
-        (entries,), info = await asyncio.gather(
-            self._connection.execute(
-                ("XRANGE", keys["stream"], f"0-{index + 1}", "+", "COUNT", limit + 1)
-            ),
-            self.get_info(run_id, name),
+        # The state first: what is done then is complete in what is read behind it.
+        info, entries = await self._connection.call_then(
+            "streams/info",
+            {"stream": keys["stream"], "writers": keys["writers"]},
+            {},
+            [("XRANGE", keys["stream"], f"0-{index + 1}", "+", "COUNT", limit + 1)],
         )
         data = [
             StreamChunk(index=index + place, data=chunk)
@@ -179,7 +177,7 @@ class Streams:
             data=data[:limit],
             cursor=f"chunks:{index + limit}" if more else None,
             has_more=more,
-            done=info.done,
+            done=info[2] == b"1",
         )
 
     # -- inside ----------------------------------------------------------------------------
@@ -193,12 +191,12 @@ class Streams:
             "writers": keys.writers(name),
         }
 
-    def _writer(self, stream: str) -> _Writer:
+    def _lock(self, stream: str) -> asyncio.Lock:
         place = (id(asyncio.get_running_loop()), stream)
-        writer = self._writers.get(place)
-        if writer is None:
-            writer = self._writers[place] = _Writer()
-        return writer
+        lock = self._locks.get(place)
+        if lock is None:
+            lock = self._locks[place] = asyncio.Lock()
+        return lock
 
     async def _start(self, run_id: str, name: str, start_index: int) -> int:
         if start_index >= 0:
@@ -206,11 +204,7 @@ class Streams:
         info = await self.get_info(run_id, name)
         return max(0, info.tail_index + 1 + start_index)
 
-    async def _is_past_end(
-        self, run_id: str, name: str, index: int, entries: Sequence[object]
-    ) -> bool:
-        """Whether a reader began behind the end marker, which it will never see then."""
-        if entries:
-            return False
+    async def _is_past_end(self, run_id: str, name: str, index: int) -> bool:
+        """Whether a reader stands behind the end marker."""
         info = await self.get_info(run_id, name)
         return info.done and index > info.tail_index + 1

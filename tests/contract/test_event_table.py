@@ -10,10 +10,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import pytest
-from support import events as e
-from support.backends import Backend
-from support.folding import assert_log_folds
-from support.transitions import HOOK, RUN, STEP, TABLES, WAIT, Outcome, Table
 
 from redis_world import RedisWorld
 from redis_world.errors import (
@@ -25,6 +21,10 @@ from redis_world.errors import (
     WaitNotFoundError,
     WorldError,
 )
+from support import events as e
+from support.backends import Backend
+from support.folding import assert_log_folds
+from support.transitions import HOOK, RUN, STEP, TABLES, WAIT, Outcome, Table
 
 EVENTS = {
     "run_created": e.run_created(),
@@ -143,7 +143,8 @@ async def step_state(world: RedisWorld, run_id: str) -> str:
         step = await world.steps.get(run_id, "step_1")
     except StepNotFoundError:
         return "missing"
-    return step.status if step.retry_after is None else "too early"
+    early = step.status == "pending" and step.retry_after is not None
+    return "too early" if early else step.status
 
 
 async def run_with(world: RedisWorld, paths: dict[str, list[e.Wire]], state: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
@@ -65,14 +65,14 @@ def run_ended(status: str) -> Wire:
 
 
 def attr_set(
-    changes: dict[str, str | None] | Sequence[Wire],
+    changes: Mapping[str, str | None] | Sequence[Wire],
     correlation_id: str | None = None,
     *,
     step: str | None = None,
     **data: Any,
 ) -> Wire:
     """An attribute write by the workflow, or by the first attempt of a step."""
-    if isinstance(changes, dict):
+    if isinstance(changes, Mapping):
         changes = [{"key": key, "value": value} for key, value in changes.items()]
     writer: Wire = {"type": "workflow"}
     if step is not None:
@@ -105,7 +105,7 @@ def step_retrying(step_id: str = "step_1", **data: Any) -> Wire:
     return event("step_retrying", step_id, **{"error": b"again", **data})
 
 
-def hook_created(hook_id: str = "hook_1", token: str = "token_1", **data: Any) -> Wire:  # noqa: S107
+def hook_created(hook_id: str = "hook_1", token: str = "token_1", **data: Any) -> Wire:
     return event("hook_created", hook_id, token=token, **data)
 
 
@@ -169,7 +169,10 @@ async def attempt(
 
 
 async def race(
-    worlds: Sequence[RedisWorld], run_ids: str | Sequence[str], events: Sequence[Wire], **params: Any
+    worlds: Sequence[RedisWorld],
+    run_ids: str | Sequence[str],
+    events: Sequence[Wire],
+    **params: Any,
 ) -> list[EventResult | Exception]:
     """Create all events at once, spread over the Worlds; results and errors in their order."""
     ids = [run_ids] * len(events) if isinstance(run_ids, str) else run_ids

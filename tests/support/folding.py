@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.events import Wire, event_id
-
 from redis_world import RedisWorld
 from redis_world.models import Event
-
+from support.events import Wire, event_id
 
 
 class Folded:

@@ -110,7 +110,13 @@ _BEGINS_TWO: Final = _run_row(NO_RUN, Outcome(events=2), Outcome(events=2), RUN_
 
 RUN: Final = Table(
     states=(
-        "missing", "pending", "running", "completed", "failed", "cancelled", "version 1",
+        "missing",
+        "pending",
+        "running",
+        "completed",
+        "failed",
+        "cancelled",
+        "version 1",
         "version 8",
     ),
     rows={

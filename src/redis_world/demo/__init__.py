@@ -1,1 +1,1 @@
-"""The demo: an order workflow of the Python SDK, shown as it runs."""
+"""A small order workflow that shows what a durable run is, live: `redis-world demo`."""

@@ -14,7 +14,7 @@ from redis_world.events import hook_events, run_events, step_events, wait_events
 from redis_world.events.log import FIRST_PAGE, LogReader, slot_of
 from redis_world.events.request import Builder, Request
 from redis_world.events.validation import parse_event, validate_event
-from redis_world.ids import IdFactory, event_slot, new_request_id
+from redis_world.ids import MAX_SLOT, IdFactory, event_slot, new_request_id
 from redis_world.models import (
     BaseEvent,
     CreateEvent,
@@ -116,9 +116,13 @@ class Events:
         )
         if after is not None:
             return await self._create_since(request, after)
+        preloads = model.event_type == "run_started" and not skip_preload
         if event_count is not None:
-            return await self._create_counted(request, event_count)
-        if model.event_type == "run_started" and not skip_preload:
+            result = await self._create_counted(request, min(event_count, MAX_SLOT))
+            if preloads and result.events is None:
+                return await self._preload(request, result)
+            return result
+        if preloads:
             return await self._create_preloaded(request)
         result, _ = await self._run(request)
         if preload_events and model.event_type == "hook_received":
@@ -272,6 +276,11 @@ class Events:
         reader = LogReader(self._connection, request.run_id, request.resolve_data)
         result, replies = await self._run(request, *reader.commands(0, FIRST_PAGE))
         events, more = reader.parse(replies, 0, FIRST_PAGE)
+        return _with_events(result, events, more=more)
+
+    async def _preload(self, request: Request, result: EventResult) -> EventResult:
+        reader = LogReader(self._connection, request.run_id, request.resolve_data)
+        events, more = await reader.page(0, FIRST_PAGE)
         return _with_events(result, events, more=more)
 
     async def _create_since(self, request: Request, after: int) -> EventResult:

@@ -21,6 +21,7 @@ from redis_world.models import (
     RunStartedEvent,
 )
 from redis_world.rows import run_from
+from redis_world.text import utf8
 
 __all__ = [
     "attr_set",
@@ -47,10 +48,19 @@ def _creation_args(data: RunCreatedData | RunStartedData) -> dict[str, Any]:
     return {
         "deployment_id": data.deployment_id or "",
         "workflow_name": data.workflow_name or "",
-        "execution_context": b"" if context is None else encode_data(context, "executionContext"),
-        "encryption_public_key": data.encryption_public_key or "",
+        "execution_context": _optional(
+            None if context is None else encode_data(context, "executionContext")
+        ),
+        "encryption_public_key": _optional(data.encryption_public_key),
         "attribute_pairs": [part for pair in attributes for part in pair],
     }
+
+
+def _optional(value: str | bytes | None) -> bytes:
+    """A value that may be absent, as an argument: empty, or the value behind a `=`."""
+    if value is None:
+        return b""
+    return b"=" + (utf8(value) if isinstance(value, str) else value)
 
 
 def _run_keys(request: Request) -> dict[str, str]:
@@ -126,7 +136,7 @@ def run_started(request: Request) -> Call:
     )
 
 
-def _finish(request: Request, **extra: str) -> Call:
+def _finish(request: Request, **extra: bytes) -> Call:
     run = request.run
     stored, payload = request.split(request.event.event_data)
     return Call(
@@ -161,7 +171,7 @@ def run_failed(request: Request) -> Call:
     assert isinstance(request.event, RunFailedEvent)
     data = request.event.event_data
     assert data is not None
-    return _finish(request, error_code=data.error_code or "")
+    return _finish(request, error_code=_optional(data.error_code))
 
 
 def run_cancelled(request: Request) -> Call:

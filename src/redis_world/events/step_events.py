@@ -71,8 +71,8 @@ def step_started(request: Request) -> Call:
     lazy = is_lazy(data)
     stored, payload = request.split(data)
     name = (data.step_name if data is not None else None) or ""
-    # The input belongs to the synthetic step_created event, and to no bare start.
-    rest = without_field(data, "input") if data is not None else None
+    # A lazy start's input belongs to the synthetic step_created event.
+    rest = without_field(data, "input") if lazy and data is not None else data
 
     def read(reply: Sequence[Any]) -> EventResult:
         return EventResult(
@@ -91,7 +91,7 @@ def step_started(request: Request) -> Call:
             "max_events": request.max_events,
             "creates": "1" if lazy else "",
             "created_data": encode_data({"stepName": name}, "stepName") if lazy else b"",
-            "payload": payload if lazy else b"",
+            "payload": payload,
             "step_name": name,
         },
         read=read,

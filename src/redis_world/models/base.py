@@ -42,6 +42,8 @@ class Model(BaseModel):
 
     model_config = ConfigDict(
         frozen=True,
+        # No text out of bytes, no number out of text: what is kept whole is not coerced.
+        strict=True,
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,

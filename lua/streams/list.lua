@@ -1,0 +1,16 @@
+-- Lists the streams of a run, sorted. Where there is no run, each expires by itself, and its name
+-- in the index may outlive it.
+--
+-- KEYS: run, streams
+-- ARGV:
+-- Returns: OK names
+--
+-- @include lib/keys
+
+local names = {}
+for _, name in ipairs(redis.call('ZRANGE', streams, 0, -1)) do
+  if redis.call('EXISTS', run .. ':stream:' .. escape(name)) == 1 then
+    names[#names + 1] = name
+  end
+end
+return { 'OK', names }

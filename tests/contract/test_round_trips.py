@@ -1,0 +1,129 @@
+"""Round trips: one event, one script, one command (design, sections 1 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from redis_world import RedisWorld
+from support.backends import Backend
+from support.events import (
+    Wire,
+    attempt,
+    attr_set,
+    event,
+    hook_created,
+    hook_disposed,
+    hook_received,
+    lazy_start,
+    new_run,
+    new_run_id,
+    resilient_start,
+    run_created,
+    run_ended,
+    step_completed,
+    step_created,
+    step_failed,
+    step_retrying,
+    step_started,
+    wait_completed,
+    wait_created,
+    write,
+)
+from support.monitor import Monitor, monitor
+
+
+@pytest_asyncio.fixture
+async def watched(real_backend: Backend) -> AsyncIterator[tuple[RedisWorld, Monitor]]:
+    """An open World on a real server, and a look at what it sends from now on."""
+    async with real_backend.world() as world:
+        with monitor(real_backend.url) as seen:
+            yield world, seen
+
+
+WRITES: dict[str, tuple[list[Wire], Wire]] = {
+    "run_completed": ([], run_ended("completed")),
+    "run_failed": ([], run_ended("failed")),
+    "run_cancelled": ([], run_ended("cancelled")),
+    "attr_set": ([], attr_set({"a": "1"}, "attr_1")),
+    "step_created": ([], step_created()),
+    "step_started": ([step_created()], step_started()),
+    "lazy step_started": ([], lazy_start()),
+    "step_completed": ([step_created(), step_started()], step_completed()),
+    "step_failed": ([step_created(), step_started()], step_failed()),
+    "step_retrying": ([step_created(), step_started()], step_retrying()),
+    "hook_created": ([], hook_created()),
+    "hook_conflict": ([hook_created("other")], hook_created()),
+    "hook_received": ([hook_created()], hook_received()),
+    "hook_disposed": ([hook_created()], hook_disposed()),
+    "wait_created": ([], wait_created()),
+    "wait_completed": ([wait_created()], wait_completed()),
+}
+"""What comes before an event on a running run, and the event."""
+
+
+async def test_every_event_is_one_script(watched: tuple[RedisWorld, Monitor]) -> None:
+    world, seen = watched
+    for name, (before, wire) in WRITES.items():
+        run_id = await new_run(world)
+        if before:
+            await write(world, run_id, *before)
+        seen.commands()
+        await world.events.create(run_id, wire)
+        assert seen.commands() == ["EVALSHA"], name
+        # The end of the run frees the token for the next one.
+        await attempt(world, run_id, run_ended("completed"))
+
+
+async def test_every_start_of_a_run_is_one_script(watched: tuple[RedisWorld, Monitor]) -> None:
+    world, seen = watched
+    await world.events.create(None, run_created())
+    assert seen.commands() == ["EVALSHA"]
+    run_id = new_run_id()
+    await world.events.create(run_id, run_created())
+    assert seen.commands() == ["EVALSHA"]
+    await world.events.create(run_id, event("run_started"), skip_preload=True)
+    assert seen.commands() == ["EVALSHA"]
+    await world.events.create(run_id, event("run_started"), skip_preload=True)
+    assert seen.commands() == ["EVALSHA"], "of a run that runs already"
+    await world.events.create(new_run_id(), resilient_start(), skip_preload=True)
+    assert seen.commands() == ["EVALSHA"], "that creates its run"
+
+
+async def test_a_refused_event_is_one_script(watched: tuple[RedisWorld, Monitor]) -> None:
+    world, seen = watched
+    run_id = await new_run(world)
+    await write(world, run_id, step_created())
+    seen.commands()
+    with pytest.raises(Exception, match="step_1"):
+        await world.events.create(run_id, step_created())
+    assert seen.commands() == ["EVALSHA"]
+
+
+async def test_a_run_of_ten_steps_is_33_scripts(watched: tuple[RedisWorld, Monitor]) -> None:
+    world, seen = watched
+    result = await world.events.create(None, run_created())
+    assert result.run is not None
+    run_id = result.run.run_id
+    await world.events.create(run_id, event("run_started"), skip_preload=True)
+    for number in range(10):
+        step_id = f"step_{number}"
+        await write(
+            world, run_id, step_created(step_id), step_started(step_id), step_completed(step_id)
+        )
+    await write(world, run_id, run_ended("completed"))
+    assert seen.commands() == ["EVALSHA"] * 33
+    assert len((await world.events.list(run_id)).data) == 33
+
+
+async def test_the_preload_travels_with_the_script(watched: tuple[RedisWorld, Monitor]) -> None:
+    world, seen = watched
+    run_id = await new_run(world, "pending")
+    seen.commands()
+    result = await world.events.create(run_id, event("run_started"))
+    assert [each.event_type for each in result.events or ()] == ["run_created", "run_started"]
+    commands = seen.commands()
+    assert commands[0] == "EVALSHA"
+    assert set(commands[1:]) <= {"XRANGE", "HMGET"}, "what goes behind it only reads"

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from redis_world.vercel import VercelWorld
+from support.backends import KINDS, Servers
+from support.sdk import Site, workers
+from support.sdk_files import FOLDER
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sdk")
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def site(request: pytest.FixtureRequest, folder: Path) -> Iterator[Site]:
+    """The embedded World, or a real server of its own with two worker processes."""
+    kind = request.param
+    if kind == "memory":
+        yield Site(kind, f"memory://sdk-{secrets.token_hex(6)}", "sdk")
+        return
+    with contextlib.closing(Servers()) as servers:
+        url = servers.url(kind)
+        with workers(url, folder) as namespace:
+            yield Site(kind, url, namespace)
+
+
+@pytest_asyncio.fixture
+async def adapter(
+    site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[VercelWorld]:
+    monkeypatch.setenv(FOLDER, str(folder))
+    async with site.adapter() as adapter:
+        yield adapter

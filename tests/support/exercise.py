@@ -1,0 +1,113 @@
+"""One of everything that a World can do, for tests that look at all of it."""
+
+from __future__ import annotations
+
+from redis_world import RedisWorld
+from redis_world.queue import FollowUp
+from support.events import (
+    attr_set,
+    event,
+    hook_created,
+    hook_disposed,
+    hook_received,
+    lazy_start,
+    new_run,
+    new_run_id,
+    resilient_start,
+    step_completed,
+    step_created,
+    step_failed,
+    step_retrying,
+    step_started,
+    wait_completed,
+    wait_created,
+    write,
+)
+
+__all__ = ["TOPIC", "exercise"]
+
+TOPIC = "__wkf_workflow_"
+QUEUE_NAME = TOPIC + "w"
+
+
+async def exercise(world: RedisWorld) -> str:
+    """Create every kind of event, message and stream, and read all of it; the running run."""
+    await new_run(world, "failed")
+    await new_run(world, "cancelled")
+    done = await new_run(world)
+    await write(world, done, hook_created("hook_1", "taken"), wait_created())
+    await write(world, done, event("run_completed", output=b"out"))
+    await world.events.create(new_run_id(), resilient_start())
+
+    run_id = await new_run(world, attributes={"a": "1"})
+    await write(
+        world,
+        run_id,
+        step_created("step_1"),
+        step_started("step_1"),
+        step_retrying("step_1"),
+        step_started("step_1"),
+        step_completed("step_1"),
+        lazy_start("step_2"),
+        step_failed("step_2"),
+        hook_created("hook_1", "token_1"),
+        hook_created("hook_2", "token_2", metadata=b"m"),
+        hook_created("hook_3", "token_1"),
+        hook_received("hook_1"),
+        hook_disposed("hook_2"),
+        wait_created("wait_1"),
+        wait_created("wait_2"),
+        wait_completed("wait_1"),
+        attr_set({"a": None, "b": "2"}, "attr_1"),
+    )
+    await _send(world, run_id)
+    await _stream(world, run_id)
+    await _read(world, run_id)
+    return run_id
+
+
+async def _send(world: RedisWorld, run_id: str) -> None:
+    queue = world.queue
+    for payload, key in (
+        ({"runId": run_id}, None),
+        ({"runId": run_id, "stepId": "step_9"}, "step_9"),
+        ({"runId": run_id, "more": 1}, "a key"),
+        ({"runId": run_id, "more": 2}, None),
+        ({"any": 1}, None),
+    ):
+        await queue.send(QUEUE_NAME, payload, idempotency_key=key)
+    acked, retried, returned = await queue.claim(TOPIC, limit=3)
+    await queue.extend(acked)
+    await queue.ack(acked, follow_up=FollowUp(delay=60))
+    await queue.retry(retried, error="it failed", delay=60)
+    await queue.give_back(returned)
+    await queue.claim(TOPIC, limit=1)
+    await world.sweep()
+    await queue.stats(TOPIC)
+
+
+async def _stream(world: RedisWorld, run_id: str) -> None:
+    await world.streams.write_many(run_id, "out", [b"1", b"2"])
+    await world.streams.write(run_id, "open", b"1")
+    await world.streams.close(run_id, "out")
+    await world.streams.get_info(run_id, "out")
+    await world.streams.get_chunks(run_id, "out")
+    await world.streams.list(run_id)
+    assert [chunk async for chunk in world.streams.read(run_id, "out")] == [b"1", b"2"]
+
+
+async def _read(world: RedisWorld, run_id: str) -> None:
+    await world.runs.get(run_id)
+    await world.runs.list()
+    await world.runs.list(status=["running", "failed"], workflow_name="workflow//w")
+    await world.runs.wait_for_terminal(run_id, timeout=0)
+    await world.steps.get(run_id, "step_1")
+    await world.steps.list(run_id)
+    await world.hooks.get("hook_1")
+    await world.hooks.get_by_token("token_1")
+    await world.hooks.list()
+    await world.hooks.list(run_id)
+    await world.waits.get(run_id, "wait_1")
+    await world.waits.list(run_id)
+    await world.events.list(run_id)
+    await world.events.list_by_correlation_id(run_id, "step_1")
