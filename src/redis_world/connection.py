@@ -192,11 +192,12 @@ class Connection:
 
     def server_time(self) -> int:
         """The server's time in ms, as far as this process knows it."""
-        return int(time.time() * 1000 + self._clock_offset)
+        return int(time.monotonic() * 1000 + self._clock_offset)
 
     def observe_server_time(self, now_ms: int) -> None:
         """Take note of the server's time, as a reply carried it."""
-        self._clock_offset = now_ms - time.time() * 1000
+        # Against a clock that nobody sets.
+        self._clock_offset = now_ms - time.monotonic() * 1000
 
     def sync_caller(self) -> SyncCaller:
         """A blocking way to call scripts, with a connection of its own, for another thread."""

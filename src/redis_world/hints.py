@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import redis.asyncio
 import redis.exceptions
@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 _IDLE_SECONDS: Final = 10.0
 """How long the subscriber waits in silence before it asks whether the server is still there."""
 _RECONNECT_SECONDS: Final = 0.5
+_CONFIRM_SECONDS: Final = 1.0
+"""How long a subscriber waits for the server's confirmation before it goes on without."""
 
 
 class Subscription:
@@ -52,16 +54,21 @@ class Subscription:
 
 
 class HintHub:
-    """All subscriptions of one event loop, over one connection that is opened on demand."""
+    """All subscriptions of one event loop, over one connection that is opened on demand.
+
+    Only a task of its own uses the connection: a waiter that is cancelled can't leave it half
+    used.
+    """
 
     def __init__(self, connect: Callable[[], redis.asyncio.Redis]) -> None:
         self._connect = connect
-        self._client: redis.asyncio.Redis | None = None
-        self._pubsub: PubSub | None = None
         self._task: asyncio.Task[None] | None = None
         self._waiters: dict[bytes, set[Subscription]] = {}
+        # Channel -> whether the subscription stands on the server.
         self._confirmed: dict[bytes, asyncio.Event] = {}
-        self._lock = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._closing = False
+        self._heard = False
 
     @contextlib.asynccontextmanager
     async def subscribe(self, channel: str) -> AsyncIterator[Subscription]:
@@ -75,94 +82,97 @@ class HintHub:
         subscription = Subscription()
         waiters = self._waiters.setdefault(name, set())
         waiters.add(subscription)
+        confirmed = self._confirmed.setdefault(name, asyncio.Event())
+        self._changed.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="redis-world hints")
         try:
-            await self._ensure_subscribed(name)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CONFIRM_SECONDS):
+                    await confirmed.wait()
             yield subscription
         finally:
             waiters.discard(subscription)
             if not waiters and self._waiters.get(name) is waiters:
                 del self._waiters[name]
-                self._confirmed.pop(name, None)
-                if self._pubsub is not None:
-                    with contextlib.suppress(redis.exceptions.RedisError, OSError):
-                        await self._pubsub.unsubscribe(name)
+                self._changed.set()
 
     async def aclose(self) -> None:
         """Close the connection; waiters only have their own looks from then on."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
-        await self._disconnect()
+        task, self._task = self._task, None
+        self._closing = True
+        if task is not None:
+            self._changed.set()
+            task.cancel()
+            await asyncio.wait({task})
+        self._closing = False
 
-    async def _ensure_subscribed(self, name: bytes) -> None:
-        confirmed = self._confirmed.get(name)
-        if confirmed is None:
-            confirmed = self._confirmed[name] = asyncio.Event()
-            async with self._lock:
-                with contextlib.suppress(redis.exceptions.RedisError, OSError):
-                    if self._pubsub is None:
-                        await self._resubscribe()
-                    else:
-                        await self._pubsub.subscribe(name)
-            if self._task is None:
-                self._task = asyncio.create_task(self._listen(), name="redis-world hints")
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
-                await confirmed.wait()
-
-    async def _resubscribe(self) -> None:
-        if self._client is None:
-            self._client = self._connect()
-        pubsub = self._client.pubsub()
-        # Before it is anybody's: a subscriber that comes meanwhile is in `_waiters` already.
-        await pubsub.subscribe(*self._waiters)
-        self._pubsub = pubsub
-
-    async def _disconnect(self) -> None:
-        pubsub, self._pubsub = self._pubsub, None
-        client, self._client = self._client, None
-        with contextlib.suppress(redis.exceptions.RedisError, OSError):
-            if pubsub is not None:
-                await pubsub.aclose()  # type: ignore[no-untyped-call]
-            if client is not None:
-                await client.aclose()
-
-    async def _listen(self) -> None:
-        while True:
+    async def _run(self) -> None:
+        # Cancellation alone is not enough: one that meets the end of a wait may be swallowed.
+        while not self._closing:
+            while not self._waiters and not self._closing:
+                self._changed.clear()
+                await self._changed.wait()
+            self._heard = False
+            client = self._connect()
+            pubsub = client.pubsub()
             try:
-                async with self._lock:
-                    if self._pubsub is None:
-                        await self._resubscribe()
-                        self._wake_all()
-                await self._receive()
-            except (redis.exceptions.RedisError, OSError) as error:
-                logger.warning("hints are interrupted, readers look by themselves: %s", error)
-                await self._disconnect()
+                present = set(self._waiters)
+                await pubsub.subscribe(*present)
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._follow(pubsub, present))
+                    group.create_task(self._receive(pubsub))
+            except* Exception as errors:  # noqa: BLE001 - whatever it is, readers go on without
+                logger.warning(
+                    "hints are interrupted, readers look by themselves: %s", errors.exceptions[0]
+                )
+            finally:
+                for name in [*self._confirmed]:
+                    self._confirmed[name].clear()
+                    if name not in self._waiters:
+                        del self._confirmed[name]
+                with contextlib.suppress(redis.exceptions.RedisError, OSError):
+                    await pubsub.aclose()  # type: ignore[no-untyped-call]
+                    await client.aclose()
+            # At once where the connection was good before it broke.
+            if not self._heard:
                 await asyncio.sleep(_RECONNECT_SECONDS)
 
-    async def _receive(self) -> None:
+    async def _follow(self, pubsub: PubSub, present: set[bytes]) -> None:
+        """Subscribe to what somebody waits for, and unsubscribe from what nobody does."""
+        while True:
+            self._changed.clear()
+            if self._closing:
+                return
+            wanted = set(self._waiters)
+            if added := wanted - present:
+                await pubsub.subscribe(*added)
+            if gone := present - wanted:
+                for name in gone:
+                    self._confirmed.pop(name, None)
+                await pubsub.unsubscribe(*gone)
+            present = wanted
+            await self._changed.wait()
+
+    async def _receive(self, pubsub: PubSub) -> None:
         silent = False
-        while (pubsub := self._pubsub) is not None:
+        while not self._closing:
             message = await pubsub.get_message(timeout=_IDLE_SECONDS)
-            if message is None:
-                if silent:
-                    # Two silences in a row, and a ping between them: the line is dead.
-                    raise redis.exceptions.ConnectionError("the hint connection went silent")
+            if message is not None:
+                silent = False
+                self._take(message)
+            elif silent:
+                # Two silences in a row, and a ping between them: the line is dead.
+                raise redis.exceptions.ConnectionError("the hint connection went silent")
+            elif pubsub.subscribed:
                 silent = True
                 await pubsub.ping()
-                continue
-            silent = False
-            channel = message["channel"]
-            if message["type"] == "subscribe":
-                confirmed = self._confirmed.get(channel)
-                if confirmed is not None:
-                    confirmed.set()
-            for waiter in self._waiters.get(channel, ()):
-                waiter.notify()
 
-    def _wake_all(self) -> None:
-        for waiters in self._waiters.values():
-            for waiter in waiters:
-                waiter.notify()
+    def _take(self, message: dict[str, Any]) -> None:
+        self._heard = True
+        channel = message["channel"]
+        if message["type"] == "subscribe" and (confirmed := self._confirmed.get(channel)):
+            confirmed.set()
+        # Also of a subscription: what was hinted before it, on a lost connection, is looked for.
+        for waiter in self._waiters.get(channel, ()):
+            waiter.notify()

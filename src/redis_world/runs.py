@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Final, get_args
 
 from redis_world.codec import Duration, to_duration_ms
 from redis_world.connection import Connection
-from redis_world.errors import InvalidInputError, RunNotFoundError
+from redis_world.errors import InvalidInputError, RunNotFoundError, WorldUnavailableError
 from redis_world.models import Page, ResolveData, Run, RunStatus, SortOrder
 from redis_world.paging import check_limit, check_order, make_page, parse_cursor
 from redis_world.rows import run_from
@@ -128,7 +129,9 @@ class Runs:
         channel = self._connection.keys.of_run(run_id).done
         async with self._connection.hub.subscribe(channel) as hints:
             while True:
-                run = await self.get(run_id, resolve_data=resolve_data)
+                # At the time-out it is the latest snapshot that there is, and no error.
+                with contextlib.suppress(WorldUnavailableError):
+                    run = await self.get(run_id, resolve_data=resolve_data)
                 left = deadline - loop.time()
                 if run.status in TERMINAL or left <= 0:
                     return run

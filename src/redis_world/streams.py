@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import weakref
 from collections.abc import AsyncGenerator, Sequence
@@ -10,12 +11,14 @@ from itertools import count
 from typing import Final
 
 from redis_world.connection import Connection
-from redis_world.errors import InvalidInputError, StreamClosedError
+from redis_world.errors import InvalidInputError, StreamClosedError, WorldUnavailableError
 from redis_world.ids import new_request_id
 from redis_world.models import StreamChunk, StreamChunksPage, StreamInfo
 from redis_world.paging import DEFAULT_LIMIT, check_limit, parse_cursor
 
 __all__ = ["Streams"]
+
+logger = logging.getLogger(__name__)
 
 _READ_CHUNKS: Final = 64
 """Chunks of one round trip of a live reader."""
@@ -112,9 +115,21 @@ class Streams:
         may_be_past_end = index > 0
         async with self._connection.hub.subscribe(stream) as hints:
             while True:
-                (entries,) = await self._connection.execute(
-                    ("XRANGE", stream, f"0-{index + 1}", "+", "COUNT", _READ_CHUNKS)
-                )
+                try:
+                    (entries,) = await self._connection.execute(
+                        ("XRANGE", stream, f"0-{index + 1}", "+", "COUNT", _READ_CHUNKS)
+                    )
+                    is_over = (
+                        not entries
+                        and may_be_past_end
+                        and await self._is_past_end(run_id, name, index)
+                    )
+                except WorldUnavailableError as error:
+                    logger.warning("stream %r of run %s is interrupted: %s", name, run_id, error)
+                    await asyncio.sleep(_LOOK_SECONDS)
+                    continue
+                if is_over:
+                    return
                 for _, (field, chunk) in entries:
                     if field == b"end":
                         return
@@ -123,8 +138,6 @@ class Streams:
                     if chunk:
                         yield chunk
                 if len(entries) < _READ_CHUNKS:
-                    if may_be_past_end and await self._is_past_end(run_id, name, index):
-                        return
                     await hints.wait(_LOOK_SECONDS)
 
     async def list(self, run_id: str) -> list[str]:

@@ -500,6 +500,23 @@ async def test_what_has_no_encoding_is_refused(world: RedisWorld, backend: Backe
     assert backend.dump() == before
 
 
+async def test_what_could_not_be_read_back_is_refused(world: RedisWorld, backend: Backend) -> None:
+    """A structure of more levels than the decoder takes would spoil its log, or its topic."""
+    run_id = await new_run(world)
+    before = backend.dump()
+    deep: list[Any] = []
+    for _ in range(500):
+        deep = [deep]
+    for wire in (step_created("s", input=deep), step_created("s", unknown=deep)):
+        with pytest.raises(InvalidEventError):
+            await world.events.create(run_id, wire)
+    with pytest.raises(InvalidEventError):
+        await world.events.create(None, run_created(executionContext={"deep": deep}))
+    with pytest.raises(InvalidInputError):
+        await world.queue.send("__wkf_workflow_w", {"deep": deep})
+    assert backend.dump() == before
+
+
 async def test_payloads_have_a_limit(backend: Backend) -> None:
     limit = 1000
     async with backend.world(max_payload_bytes=limit) as world:

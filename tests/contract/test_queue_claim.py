@@ -6,6 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
+from redis_world import RedisWorld
+from redis_world.errors import InvalidInputError
+from redis_world.queue import Message
+from redis_world.testing import ManualClock
 from support.backends import Backend
 from support.queue_tools import (
     LEASED_CALLS,
@@ -21,11 +26,6 @@ from support.queue_tools import (
     step,
     wake,
 )
-
-from redis_world import RedisWorld
-from redis_world.errors import InvalidInputError
-from redis_world.queue import Message
-from redis_world.testing import ManualClock
 
 Clocked = tuple[RedisWorld, ManualClock]
 

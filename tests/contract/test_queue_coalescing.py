@@ -6,6 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
+from redis_world import RedisWorld
+from redis_world.testing import ManualClock
 from support.backends import Backend
 from support.queue_tools import (
     NAME,
@@ -18,9 +21,6 @@ from support.queue_tools import (
     send,
     wake,
 )
-
-from redis_world import RedisWorld
-from redis_world.testing import ManualClock
 
 Clocked = tuple[RedisWorld, ManualClock]
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 import pytest
+
+from redis_world import RedisWorld
+from redis_world.errors import InvalidInputError
+from redis_world.queue import FollowUp
+from redis_world.testing import ManualClock
 from support.backends import Backend
 from support.queue_tools import (
     LEASED_CALLS,
@@ -28,11 +35,6 @@ from support.queue_tools import (
     wake,
 )
 
-from redis_world import RedisWorld
-from redis_world.errors import InvalidInputError
-from redis_world.queue import FollowUp
-from redis_world.testing import ManualClock
-
 Clocked = tuple[RedisWorld, ManualClock]
 
 
@@ -45,11 +47,10 @@ def queue_keys(backend: Backend) -> list[bytes]:
     ]
 
 
-def message_fields(backend: Backend, message_id: str) -> dict[bytes, bytes]:
+def message_fields(backend: Backend, message_id: str) -> Mapping[Any, Any]:
     with contextlib.closing(backend.client()) as client:
         (key,) = client.scan_iter(f"*:message:{message_id}", count=1000)
-        fields: dict[bytes, bytes] = client.hgetall(key)
-        return fields
+        return client.hgetall(key)
 
 
 # -- ack ------------------------------------------------------------------------------------
@@ -251,7 +252,7 @@ async def test_the_backoff_grows_and_is_capped(clocked: Clocked) -> None:
         await clock.advance(wait)
     assert all(5 <= wait <= 5.5 for wait in waits[:3])
     assert waits[3] > 5.5
-    assert all(later > sooner for sooner, later in zip(waits[2:8], waits[3:9], strict=True))
+    assert all(later > sooner for sooner, later in itertools.pairwise(waits[2:9]))
     assert all(300 <= wait <= 330 for wait in waits[-4:])
 
 

@@ -8,6 +8,10 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+
+from redis_world import RedisWorld
+from redis_world.errors import InvalidInputError
+from redis_world.testing import ManualClock
 from support.backends import Backend
 from support.queue_tools import (
     NAME,
@@ -26,10 +30,6 @@ from support.queue_tools import (
     step,
     wake,
 )
-
-from redis_world import RedisWorld
-from redis_world.errors import InvalidInputError
-from redis_world.testing import ManualClock
 
 Clocked = tuple[RedisWorld, ManualClock]
 

@@ -7,12 +7,12 @@ import contextlib
 from typing import Any
 
 import pytest
-from support.backends import Backend
-from support.queue_tools import finish_run, outcome, start_run
 
 from redis_world import RedisWorld
 from redis_world.errors import InvalidCursorError, InvalidInputError, StreamClosedError
 from redis_world.models import StreamChunksPage, StreamInfo
+from support.backends import Backend
+from support.queue_tools import finish_run, outcome, start_run
 
 RUN = "wrun_hc_1"
 NAMES = ["", "out", "out:writers", "a b/c", "é🙂", "x" * 500, "\x00"]

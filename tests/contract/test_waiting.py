@@ -19,6 +19,7 @@ from redis_world.hints import HintHub, Subscription
 from redis_world.lua import ScriptLibrary, script_root
 from support.backends import Backend
 from support.events import event, new_run, new_run_id, run_ended, step_created, write
+from support.until import until
 
 LONG = 100.0
 """A timeout that a test never reaches."""
@@ -49,10 +50,12 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def until_subscribed(world: RedisWorld, waiters: int = 1) -> None:
     """Until so many wait and the server knows of it."""
     hub = world.connection.hub
-    while sum(map(len, hub._waiters.values())) < waiters or not all(
-        confirmed.is_set() for confirmed in hub._confirmed.values()
-    ):
-        await asyncio.sleep(0.001)
+    await until(
+        lambda: (
+            sum(map(len, hub._waiters.values())) >= waiters
+            and all(confirmed.is_set() for confirmed in hub._confirmed.values())
+        )
+    )
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
@@ -154,9 +157,9 @@ async def test_many_waiters_of_many_runs(world: RedisWorld, only_hints: None) ->
         assert not any(task.done() for later in ids[number + 1 :] for task in waiting[later])
 
 
-def _subscribed_channels(backend: Backend) -> int:
+def _channels_of(run_id: str, backend: Backend) -> int:
     with contextlib.closing(backend.client()) as client:
-        return len(client.pubsub_channels())
+        return len(client.pubsub_channels(f"*{run_id}*"))
 
 
 async def test_a_waiter_leaves_no_subscription(backend: Backend) -> None:
@@ -164,13 +167,12 @@ async def test_a_waiter_leaves_no_subscription(backend: Backend) -> None:
         run_id = await new_run(world)
         given_up = asyncio.create_task(world.runs.wait_for_terminal(run_id, timeout=LONG))
         await until_subscribed(world)
-        assert _subscribed_channels(backend) == 1
+        assert _channels_of(run_id, backend) == 1
         given_up.cancel()
         with pytest.raises(asyncio.CancelledError):
             await given_up
         await world.runs.wait_for_terminal(run_id, timeout=0.01)
-        while _subscribed_channels(backend):
-            await asyncio.sleep(0.001)
+        await until(lambda: not _channels_of(run_id, backend))
 
 
 async def test_the_end_comes_from_another_thread(backend: Backend, only_hints: None) -> None:
@@ -220,6 +222,6 @@ async def test_a_broken_subscription_is_mended(real_backend: Backend) -> None:
         waiting = asyncio.create_task(world.runs.wait_for_terminal(run_id, timeout=LONG))
         await until_subscribed(world)
         with contextlib.closing(real_backend.client()) as client:
-            client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            client.client_kill_filter(_type="pubsub")
         await write(world, run_id, run_ended("completed"))
         assert (await waiting).status == "completed"

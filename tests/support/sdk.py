@@ -28,6 +28,7 @@ from support import sdk_bootstrap, sdk_files
 from support import sdk_flows as flows
 
 __all__ = [
+    "TESTS",
     "TOPICS",
     "Calls",
     "Site",

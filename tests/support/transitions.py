@@ -34,9 +34,9 @@ class Outcome:
     """How many events are added."""
 
     def __str__(self) -> str:
+        """`**new state**`, `ok`, the reason of a conflict, or the error's name without its end."""
         if self.error is not None:
-            name = self.error.__name__.removesuffix("Error")
-            return name if self.reason is None else f"{name} ({self.reason})"
+            return self.reason or self.error.__name__.removesuffix("Error")
         text = "ok" if self.state is None else f"**{self.state}**"
         return text if self.events == 1 else f"{text} ({self.events or 'no'} events)"
 

@@ -47,7 +47,7 @@ def demo(
     try:
         done = asyncio.run(run_demo(options, processes, _view()))
     except KeyboardInterrupt:
-        typer.echo("interrupted: the run is cancelled", err=True)
+        typer.echo("interrupted", err=True)
         done = False
     typer.echo(f"go on with: {_GO_ON}")
     raise typer.Exit(0 if done else 1)

@@ -9,23 +9,32 @@ import secrets
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final, Protocol
 
-from vercel.workflow import Run, WorkflowRunFailedError, WorkflowWorldError, start
+from vercel.workflow import (
+    HookNotFoundError,
+    Run,
+    WorkflowRunFailedError,
+    WorkflowWorldError,
+    start,
+)
+from vercel.workflow._internal.runtime import workflow_entrypoint
 
 from redis_world import RedisWorld
 from redis_world.demo.crew import WORKFLOWS, Crew, in_process, in_processes
 from redis_world.demo.story import Entry, Story
 from redis_world.errors import ConfigurationError, WorldError
 from redis_world.memory import SCHEME as MEMORY
-from redis_world.models import Event
+from redis_world.models import Event, HookCreatedEvent
 from redis_world.vercel import use_redis_world
 
 __all__ = ["View", "run_demo"]
 
-_LOOK_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 0.05
+_TICK_SECONDS: Final = 0.1
 _THINKING_SECONDS: Final = 1.0
 """What the manager needs to decide."""
 _FAREWELL_SECONDS: Final = 2.0
 _MANAGER: Final = "Mia"
+_LAST_EVENTS: Final = frozenset({"run_completed", "run_failed", "run_cancelled"})
 _RETENTION: Final = "PT1H"
 """How long the run of a demo can be looked at afterwards."""
 
@@ -76,8 +85,9 @@ async def run_demo(options: Mapping[str, str], processes: int, view: View) -> bo
     options = {"retention": _RETENTION, **options}
     adapter = use_redis_world(options.get("url"), **_without_url(options))
     async with adapter.world as world:
-        # Not imported before: a registry is made for the World that is there.
-        importlib.import_module(WORKFLOWS)
+        # Imported no sooner: a registry asks for the World at once, and an older one, of an
+        # earlier demo in this process, is asked to do it again.
+        workflow_entrypoint(importlib.import_module(WORKFLOWS).app)
         crews = in_processes(processes, options) if processes else in_process(adapter)
         async with crews as crew:
             playing = asyncio.create_task(_play(world, crew, view), name="demo")
@@ -108,15 +118,12 @@ async def _play(world: RedisWorld, crew: Crew, view: View) -> bool:
     order = workflows.Order(f"A-{secrets.token_hex(2)}", "Ada", "lamp", 3)
     run = await start(workflows.fulfil, order)
     story = Story(run.run_id, crew.text)
-    try:
-        with view.begin(story):
+    with view.begin(story):
+        try:
             await _show(world, run, story, view)
-    except BaseException:
-        # Or it would wait for its approval for ever.
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(_FAREWELL_SECONDS):
-                await run.terminate(reason="the demo was interrupted")
-        raise
+        except BaseException:
+            await _cancel(run, story, view)
+            raise
     try:
         receipt = await run.return_value()
     except (WorkflowRunFailedError, RuntimeError) as error:
@@ -130,6 +137,15 @@ async def _play(world: RedisWorld, crew: Crew, view: View) -> bool:
     return expected
 
 
+async def _cancel(run: Run[Any], story: Story, view: View) -> None:
+    """End a run that nobody follows any more, or it would wait for its approval for ever."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_FAREWELL_SECONDS):
+            await run.terminate(reason="the demo was interrupted")
+        story.status = "cancelled"
+        view.said("the run is cancelled")
+
+
 async def _show(world: RedisWorld, run: Run[Any], story: Story, view: View) -> None:
     """Follow a run to its end."""
     try:
@@ -138,8 +154,8 @@ async def _show(world: RedisWorld, run: Run[Any], story: Story, view: View) -> N
             animation = group.create_task(_animate(view))
             async for event in _follow(world, run.run_id):
                 view.happened(story.add(event))
-                if event.event_type == "hook_created":
-                    group.create_task(_approve(event.event_data.token, view))  # type: ignore[union-attr]
+                if isinstance(event, HookCreatedEvent) and event.event_data is not None:
+                    group.create_task(_approve(event.event_data.token, view))
             if story.status == "completed":
                 await reading
             reading.cancel()
@@ -156,7 +172,7 @@ async def _follow(world: RedisWorld, run_id: str) -> AsyncGenerator[Event, None]
         cursor = page.cursor or cursor
         for event in page.data:
             yield event
-            if event.event_type in {"run_completed", "run_failed", "run_cancelled"}:
+            if event.event_type in _LAST_EVENTS:
                 return
         await asyncio.sleep(_LOOK_SECONDS)
 
@@ -170,13 +186,15 @@ async def _read(run: Run[Any], story: Story, view: View) -> None:
 async def _approve(token: str, view: View) -> None:
     from redis_world.demo import workflows
 
-    view.said(f"{_MANAGER}, the manager, looks at it")
+    view.said("the manager looks at it")
     await asyncio.sleep(_THINKING_SECONDS)
-    view.said(f"{_MANAGER} approves")
-    await workflows.Approval(approved=True, by=_MANAGER).resume(token)
+    view.said(f"{_MANAGER}, the manager, approves")
+    # Whoever watches the demo may have been faster.
+    with contextlib.suppress(HookNotFoundError):
+        await workflows.Approval(approved=True, by=_MANAGER).resume(token)
 
 
 async def _animate(view: View) -> None:
     while True:
         view.tick()
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_TICK_SECONDS)

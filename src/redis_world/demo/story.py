@@ -194,7 +194,7 @@ class Story:
                 return event.event_data.token, ""
             case "hook_received":
                 answer = hydrate(event.event_data.payload, what="the answer")
-                text = ", ".join(f"{name}: {_plain(value)}" for name, value in answer.items())
+                text = ", ".join(_words(name, value) for name, value in answer.items())
                 self.items[key].end("completed", offset, text)
                 return self.items[key].name, text
             case _:
@@ -221,7 +221,7 @@ def _error(payload: bytes) -> str:
     return str(hydrate_error(payload, what="the error"))
 
 
-def _plain(value: object) -> str:
+def _words(name: str, value: object) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+        return name if value else f"not {name}"
+    return f"{name} {value}"

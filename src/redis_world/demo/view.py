@@ -47,7 +47,9 @@ class LiveView:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._width = min(console.width, _MAX_WIDTH)
+        # Two columns are left for the ^C that a terminal echoes: in the next line it would
+        # shift the picture.
+        self._width = min(console.width - 2, _MAX_WIDTH)
         self._spinner = Spinner("dots", style="cyan")
         self._story: Story | None = None
         self._live: Live | None = None

@@ -140,8 +140,8 @@ async def write_letter(order: Order, total: str, approved_by: str) -> None:
     if not written.done:
         stream = get_writable(type=str)
         for word in words[written.tail_index + 1 :]:
-            await stream.write(word)
             await asyncio.sleep(_WORD_SECONDS)
+            await stream.write(word)
         await stream.close()
     await set_attributes(letter_words=str(len(words)))
 

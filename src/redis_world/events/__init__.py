@@ -256,7 +256,7 @@ class Events:
             keys=self._connection.keys,
             config=self._connection.config,
             resolve_data=resolve_data,
-            resume_id=resume_id if is_resume else None,
+            resume_id=(resume_id or None) if is_resume else None,
             payload_digest=payload_digest if is_resume else None,
             occurred_at=occurred_at,
             made_id=made_id,

@@ -113,10 +113,7 @@ def run_started(request: Request) -> Call:
                 run=run_from(request.run_id, reply[3], request.resolve_data),
                 max_events=request.config.max_events_per_run,
             )
-        result = _run_result(request, reply, event_data=None)
-        # The run's input is its run_created event's: what this one carried may not be it.
-        run = run_from(request.run_id, reply[3], request.resolve_data)
-        return result.model_copy(update={"run": run})
+        return _run_result(request, reply, event_data=None)
 
     return Call(
         script="events/run_started",

@@ -9,7 +9,7 @@ In a module that is imported before the one that holds the workflows::
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 try:
     from vercel.workflow._internal import py_sandbox
@@ -44,9 +44,8 @@ def use_redis_world(
     Raises:
         ConfigurationError: an option or the URL can't be used.
     """
-    present = sdk.the_world
-    if py_sandbox.in_sandbox() and isinstance(present, VercelWorld):
-        return present
+    if py_sandbox.in_sandbox():
+        return cast("VercelWorld", sdk.the_world)
     if world is None:
         world = RedisWorld.from_env(**({} if url is None else {"url": url}), **options)
     adapter = VercelWorld(world)

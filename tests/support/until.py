@@ -1,0 +1,24 @@
+"""Waiting for conditions, never for luck."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+__all__ = ["until"]
+
+_POLL = 0.002
+_LIMIT = 30.0
+"""Far more than anything takes: at its end the condition will never come true."""
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition that another task, thread or server brings about."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _LIMIT
+    while not condition():
+        if loop.time() > deadline:
+            pytest.fail("the condition that the test waits for did not come true")
+        await asyncio.sleep(_POLL)

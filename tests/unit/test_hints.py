@@ -1,0 +1,308 @@
+"""Hints: one connection for all readers, and a lost one costs only time (design, section 6)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+import pytest
+import pytest_asyncio
+import redis
+import redis.asyncio
+
+from redis_world import hints
+from redis_world.hints import HintHub, Subscription
+from redis_world.memory import memory_client
+from support.backends import Backend
+from support.resp import fake_server
+from support.until import until
+
+LONG: Final = 20.0
+"""A wait that a test never reaches the end of."""
+
+
+@contextlib.contextmanager
+def looking_at(backend: Backend) -> Iterator[redis.Redis]:
+    with contextlib.closing(backend.client()) as client:
+        yield client
+
+
+def connect_to(backend: Backend) -> redis.asyncio.Redis:
+    if backend.is_memory:
+        return memory_client(backend.url)
+    return redis.asyncio.Redis.from_url(backend.url, protocol=2)
+
+
+@pytest_asyncio.fixture
+async def hub(backend: Backend) -> AsyncIterator[HintHub]:
+    found = HintHub(lambda: connect_to(backend))
+    yield found
+    async with asyncio.timeout(LONG):
+        await found.aclose()
+
+
+@pytest.fixture
+def channel(backend: Backend) -> str:
+    return f"{{{backend.namespace()}/0.0}}:v1:channel"
+
+
+def publish(backend: Backend, channel: str) -> int:
+    """Hint; how many subscribers the server knows."""
+    with looking_at(backend) as client:
+        return int(client.publish(channel, b""))
+
+
+async def settled(subscription: Subscription) -> None:
+    """Take the note that a subscription may begin with."""
+    await subscription.wait(0)
+
+
+async def test_a_subscription_notes_what_comes_between_waits() -> None:
+    subscription = Subscription()
+    assert await subscription.wait(0) is False
+    subscription.notify()
+    subscription.notify()
+    assert await subscription.wait(LONG) is True
+    assert await subscription.wait(0) is False, "a wait takes the note"
+    waiting = asyncio.create_task(subscription.wait(LONG))
+    await asyncio.sleep(0)
+    subscription.notify()
+    assert await waiting is True
+
+
+async def test_a_wait_has_an_end() -> None:
+    subscription = Subscription()
+    assert await subscription.wait(0.001) is False
+    subscription.notify()
+    assert await subscription.wait(0.001) is True
+
+
+async def test_a_hint_wakes_its_waiters_alone(
+    hub: HintHub, backend: Backend, channel: str
+) -> None:
+    other = channel + ":other"
+    async with (
+        hub.subscribe(channel) as one,
+        hub.subscribe(channel) as two,
+        hub.subscribe(other) as third,
+    ):
+        for subscription in (one, two, third):
+            await settled(subscription)
+        assert publish(backend, channel) == 1, "of one connection, for all waiters"
+        assert await one.wait(LONG)
+        assert await two.wait(LONG)
+        assert publish(backend, other) == 1
+        assert await third.wait(LONG)
+        assert not await one.wait(0)
+        assert not await two.wait(0)
+
+
+async def test_when_the_block_begins_the_subscription_stands(
+    hub: HintHub, backend: Backend, channel: str
+) -> None:
+    """What is hinted from then on is not lost, however early."""
+    for number in range(20):
+        name = f"{channel}:{number}"
+        async with hub.subscribe(name):
+            assert publish(backend, name) == 1
+
+
+async def test_the_last_to_leave_ends_the_subscription(
+    hub: HintHub, backend: Backend, channel: str
+) -> None:
+    async with hub.subscribe(channel) as stays:
+        async with hub.subscribe(channel):
+            pass
+        await settled(stays)
+        assert publish(backend, channel) == 1
+        assert await stays.wait(LONG)
+    await until(lambda: publish(backend, channel) == 0)
+    async with hub.subscribe(channel) as back:
+        await settled(back)
+        assert publish(backend, channel) == 1
+        assert await back.wait(LONG)
+
+
+async def test_waiters_come_and_go_in_one_tick(
+    hub: HintHub, backend: Backend, channel: str
+) -> None:
+    """Leaving and coming back must not cross on the wire."""
+
+    async def visit() -> bool:
+        async with hub.subscribe(channel) as subscription:
+            return await subscription.wait(0)
+
+    for _ in range(10):
+        await asyncio.gather(*(visit() for _ in range(10)))
+        async with hub.subscribe(channel) as subscription:
+            await settled(subscription)
+            assert publish(backend, channel) == 1
+            assert await subscription.wait(LONG)
+
+
+async def test_a_waiter_that_gives_up_at_any_point(backend: Backend, channel: str) -> None:
+    """It takes no other's hints away, and does not hold up the end."""
+    for turns in range(30):
+        hub = HintHub(lambda: connect_to(backend))
+
+        async def wait(hub: HintHub = hub) -> None:
+            async with hub.subscribe(channel) as subscription:
+                await subscription.wait(LONG)
+                await subscription.wait(LONG)
+
+        waiting = asyncio.create_task(wait())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        async with asyncio.timeout(LONG / 3):
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            async with hub.subscribe(channel) as subscription:
+                await settled(subscription)
+                assert publish(backend, channel) >= 1, turns
+                assert await subscription.wait(LONG)
+            await hub.aclose()
+
+
+async def test_the_end_may_be_repeated_and_is_none(
+    hub: HintHub, backend: Backend, channel: str
+) -> None:
+    await hub.aclose()
+    async with hub.subscribe(channel):
+        assert publish(backend, channel) >= 1
+    await hub.aclose()
+    await hub.aclose()
+    async with hub.subscribe(channel) as subscription:
+        await settled(subscription)
+        assert publish(backend, channel) >= 1
+        assert await subscription.wait(LONG)
+
+
+async def test_the_end_leaves_no_connection(real_backend: Backend) -> None:
+    hub = HintHub(lambda: connect_to(real_backend))
+    with looking_at(real_backend) as client:
+        client.ping()
+        async with hub.subscribe("any"):
+            assert len(client.client_list()) == 2
+            await hub.aclose()
+            await until(lambda: len(client.client_list()) == 1)
+
+
+# -- trouble -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hints, "_RECONNECT_SECONDS", 0.01)
+
+
+async def test_a_lost_connection_is_mended_and_told(
+    real_backend: Backend, quick: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever waits looks once more: it can't know what it missed."""
+    hub = HintHub(lambda: connect_to(real_backend))
+    with looking_at(real_backend) as client:
+        async with hub.subscribe("one") as one, hub.subscribe("two") as two:
+            for _ in range(3):
+                await settled(one)
+                await settled(two)
+                client.client_kill_filter(_type="pubsub")
+                assert await one.wait(LONG)
+                assert await two.wait(LONG)
+                await until(lambda: client.publish("one", b"") == 1)
+                assert await one.wait(LONG)
+    await hub.aclose()
+    assert "hints are interrupted" in caplog.text
+
+
+async def test_a_connection_lost_while_nobody_waits(
+    real_backend: Backend, quick: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is no reason to try and to complain for ever."""
+    hub = HintHub(lambda: connect_to(real_backend))
+    with looking_at(real_backend) as client:
+        client.ping()
+        async with hub.subscribe("one"):
+            pass
+        await until(lambda: client.publish("one", b"") == 0)
+        with caplog.at_level(logging.WARNING):
+            client.client_kill_filter(_type="normal", skipme=True)
+            client.client_kill_filter(_type="pubsub")
+            # Long enough for many rounds of trouble, if there were any.
+            await asyncio.sleep(0.3)
+        assert len(caplog.records) <= 2
+        async with hub.subscribe("one") as one:
+            await until(lambda: client.publish("one", b"") == 1)
+            assert await one.wait(LONG)
+    await hub.aclose()
+
+
+async def test_silence_is_no_trouble(
+    hub: HintHub,
+    backend: Backend,
+    channel: str,
+    quick: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The subscriber asks whether the server is still there, with and without waiters."""
+    monkeypatch.setattr(hints, "_IDLE_SECONDS", 0.02)
+    async with hub.subscribe(channel) as subscription:
+        await asyncio.sleep(0.2)
+        await settled(subscription)
+        assert publish(backend, channel) == 1
+        assert await subscription.wait(LONG)
+    await asyncio.sleep(0.2)
+    async with hub.subscribe(channel) as subscription:
+        await settled(subscription)
+        assert publish(backend, channel) == 1
+        assert await subscription.wait(LONG)
+    assert not caplog.records
+
+
+async def test_a_line_that_went_dead_is_dropped(
+    quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that answers nothing any more, not even a ping, looks like a silent one."""
+    monkeypatch.setattr(hints, "_IDLE_SECONDS", 0.02)
+
+    def answer(command: list[bytes]) -> bytes | None:
+        if command[0].upper() == b"SUBSCRIBE":
+            name = command[1]
+            return b"*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:1\r\n" % (len(name), name)
+        return b"+OK\r\n" if command[0].upper() == b"CLIENT" else None
+
+    async with fake_server(answer) as server:
+        hub = HintHub(lambda: redis.asyncio.Redis.from_url(server.url, protocol=2))
+        async with hub.subscribe("one"):
+            await until(lambda: server.names.count(b"SUBSCRIBE") >= 3)
+        await hub.aclose()
+
+
+async def test_without_a_server_waiters_live_on_their_own_looks(quick: None) -> None:
+    hub = HintHub(lambda: redis.asyncio.Redis(host="127.0.0.1", port=1))
+    async with hub.subscribe("one") as subscription:
+        assert await subscription.wait(0.01) is False
+    await hub.aclose()
+
+
+async def test_a_user_who_may_not_subscribe(real_backend: Backend, quick: None) -> None:
+    with looking_at(real_backend) as client:
+        client.execute_command(  # type: ignore[no-untyped-call]
+            "ACL", "SETUSER", "deaf", "on", ">secret", "~*", "+@all", "resetchannels"
+        )
+        try:
+            kwargs = client.connection_pool.connection_kwargs
+            hub = HintHub(
+                lambda: redis.asyncio.Redis(
+                    host=kwargs["host"], port=kwargs["port"], username="deaf", password="secret"
+                )
+            )
+            async with hub.subscribe("one") as subscription:
+                assert await subscription.wait(0.01) is False
+            await hub.aclose()
+        finally:
+            client.execute_command("ACL", "DELUSER", "deaf")  # type: ignore[no-untyped-call]
