@@ -53,6 +53,16 @@ class Subscription:
         return True
 
 
+async def _close(pubsub: PubSub, client: redis.asyncio.Redis) -> None:
+    with contextlib.suppress(redis.exceptions.RedisError, OSError):
+        # The embedded server forgets a subscriber only when it says farewell.
+        await pubsub.unsubscribe()
+    with contextlib.suppress(redis.exceptions.RedisError, OSError):
+        await pubsub.aclose()  # type: ignore[no-untyped-call]
+    with contextlib.suppress(redis.exceptions.RedisError, OSError):
+        await client.aclose()
+
+
 class HintHub:
     """All subscriptions of one event loop, over one connection that is opened on demand.
 
@@ -119,54 +129,68 @@ class HintHub:
             try:
                 present = set(self._waiters)
                 await pubsub.subscribe(*present)
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._follow(pubsub, present))
-                    group.create_task(self._receive(pubsub))
-            except* Exception as errors:  # noqa: BLE001 - whatever it is, readers go on without
-                logger.warning(
-                    "hints are interrupted, readers look by themselves: %s", errors.exceptions[0]
-                )
+                await self._serve(pubsub, present)
+            except Exception as error:  # noqa: BLE001 - whatever it is, readers go on without
+                logger.warning("hints are interrupted, readers look by themselves: %s", error)
             finally:
                 for name in [*self._confirmed]:
                     self._confirmed[name].clear()
                     if name not in self._waiters:
                         del self._confirmed[name]
-                with contextlib.suppress(redis.exceptions.RedisError, OSError):
-                    await pubsub.aclose()  # type: ignore[no-untyped-call]
-                    await client.aclose()
+                await _close(pubsub, client)
             # At once where the connection was good before it broke.
             if not self._heard:
                 await asyncio.sleep(_RECONNECT_SECONDS)
 
-    async def _follow(self, pubsub: PubSub, present: set[bytes]) -> None:
-        """Subscribe to what somebody waits for, and unsubscribe from what nobody does."""
-        while True:
-            self._changed.clear()
-            if self._closing:
-                return
-            wanted = set(self._waiters)
-            if added := wanted - present:
-                await pubsub.subscribe(*added)
-            if gone := present - wanted:
-                for name in gone:
-                    self._confirmed.pop(name, None)
-                await pubsub.unsubscribe(*gone)
-            present = wanted
-            await self._changed.wait()
+    async def _serve(self, pubsub: PubSub, present: set[bytes]) -> None:
+        """Take hints, and keep the subscriptions at what somebody waits for.
 
-    async def _receive(self, pubsub: PubSub) -> None:
+        One thing at a time: redis-py leaves sockets behind when a connection breaks under a
+        reading and a writing task.
+        """
         silent = False
-        while not self._closing:
-            message = await pubsub.get_message(timeout=_IDLE_SECONDS)
-            if message is not None:
-                silent = False
-                self._take(message)
-            elif silent:
-                # Two silences in a row, and a ping between them: the line is dead.
-                raise redis.exceptions.ConnectionError("the hint connection went silent")
-            elif pubsub.subscribed:
-                silent = True
-                await pubsub.ping()
+        changed = asyncio.create_task(self._changed.wait())
+        try:
+            while not self._closing:
+                receiving = asyncio.create_task(pubsub.get_message(timeout=_IDLE_SECONDS))
+                try:
+                    await asyncio.wait({changed, receiving}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    interrupted = not receiving.done()
+                    receiving.cancel()
+                    await asyncio.wait({receiving})
+                message = None if receiving.cancelled() else receiving.result()
+                if message is not None:
+                    silent = False
+                    self._take(message)
+                elif not interrupted:
+                    silent = await self._ask(pubsub, silent=silent)
+                if changed.done():
+                    present = await self._follow(pubsub, present)
+                    changed = asyncio.create_task(self._changed.wait())
+        finally:
+            changed.cancel()
+
+    async def _follow(self, pubsub: PubSub, present: set[bytes]) -> set[bytes]:
+        """Subscribe to what somebody waits for, and unsubscribe from what nobody does."""
+        self._changed.clear()
+        wanted = set(self._waiters)
+        if added := wanted - present:
+            await pubsub.subscribe(*added)
+        if gone := present - wanted:
+            for name in gone:
+                self._confirmed.pop(name, None)
+            await pubsub.unsubscribe(*gone)
+        return wanted
+
+    @staticmethod
+    async def _ask(pubsub: PubSub, *, silent: bool) -> bool:
+        """After a silence ask whether the server is there; after two it is not."""
+        if silent:
+            raise redis.exceptions.ConnectionError("the hint connection went silent")
+        if pubsub.subscribed:
+            await pubsub.ping()
+        return bool(pubsub.subscribed)
 
     def _take(self, message: dict[str, Any]) -> None:
         self._heard = True

@@ -16,7 +16,7 @@ from vercel import workflow as sdk
 from vercel.workflow._internal import world as w
 
 from redis_world.vercel import VercelWorld
-from support.sdk import ended, flows, settled, until, value_of
+from support.sdk import Site, ended, flows, settled, until, value_of
 from support.sdk_files import bodies, open_gate
 
 
@@ -191,15 +191,16 @@ async def test_attributes_from_workflow_and_step(adapter: VercelWorld) -> None:
     await settled(adapter, run)
 
 
-async def test_too_many_attributes_fail_the_run(adapter: VercelWorld) -> None:
+async def test_too_many_attributes_fail_the_run(adapter: VercelWorld, site: Site) -> None:
     run = await sdk.start(flows.too_many_attributes)
     assert (await ended(adapter, run)).status == "failed"
     with pytest.raises(sdk.WorkflowRunFailedError, match="65 attributes") as caught:
         await run.return_value()
     assert caught.value.error_code == "USER_ERROR"
     assert len(await run.attributes()) == 64
-    # The delivery that failed comes once more, finds the run ended, and is over.
-    await settled(adapter, run)
+    if site.is_memory:
+        # The delivery that failed comes once more, after its pause, and finds the run ended.
+        await settled(adapter, run)
 
 
 async def test_streams_are_read_while_they_are_written(adapter: VercelWorld) -> None:

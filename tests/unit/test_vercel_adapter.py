@@ -21,7 +21,8 @@ import redis
 from ulid import ULID
 from vercel import workflow as sdk
 from vercel.queue import DuplicateSubscriptionError
-from vercel.workflow._internal import py_sandbox, runtime
+from vercel.workflow._internal import core, py_sandbox, runtime
+from vercel.workflow._internal import run as sdk_run
 from vercel.workflow._internal import serialization as ser
 from vercel.workflow._internal import world as w
 from vercel.workflow._internal.worlds.local import LocalWorld
@@ -929,6 +930,27 @@ def test_in_a_replay_another_world_stays_too() -> None:
     with py_sandbox.Sandbox(policy=policy).enter():
         use_redis_world("memory://other")
     assert w.the_world is other
+
+
+async def test_a_replay_reads_what_the_steps_of_the_sdk_returned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their codecs are built at the first use; in a replay that fails, once and for all.
+
+    A process that replays a body which waited for another run, before it executes such a step
+    itself, would fail the run.
+    """
+    for builtin in core._builtin_steps.values():
+        monkeypatch.setattr(builtin.codec, "_codecs", {})
+        monkeypatch.setattr(builtin.codec, "_hints", None)
+    adapter = use_redis_world("memory://codecs")
+    sdk.Workflows()
+    adapter.worker()
+    codec = sdk_run._get_return_value.codec
+    with py_sandbox.Sandbox(policy=sdk.SandboxPolicy()).enter():
+        value = codec.validate_return({"status": "completed", "value": 3})
+    assert value == sdk_run.ReturnValueResult(status="completed", value=3)
+    await adapter.aclose()
 
 
 async def test_aclose_closes_the_world_below(real_backend: Backend) -> None:
