@@ -28,6 +28,12 @@ Duration = float | int | timedelta
 _RAW = b"\x00"
 _CBOR = b"\x01"
 
+_MAX_DURATION_MS = 9 * 10**15
+"""Beyond it milliseconds are not exact in Redis."""
+
+_MAX_DEPTH = 300
+"""Levels of nested structures; the decoder reads 400, and what surrounds them counts too."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -38,10 +44,27 @@ def encode_data(value: Any, what: str) -> bytes:
     Raises:
         InvalidEventError: a value has no CBOR form.
     """
+    _check_depth(value, what)
     try:
         return cbor2.dumps(value)
     except (cbor2.CBOREncodeError, ValueError, TypeError, RecursionError) as error:
         raise InvalidEventError(f"{what} can't be stored: {error}") from None
+
+
+def _check_depth(value: Any, what: str) -> None:
+    """Refuse what could not be read back; far deeper, the encoder would end the process."""
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        deeper: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                deeper.extend(item.values())
+            elif isinstance(item, list | tuple | set | frozenset):
+                deeper.extend(item)
+        if not deeper:
+            return
+        level = deeper
+    raise InvalidEventError(f"{what} can't be stored: it is nested {_MAX_DEPTH} levels or more")
 
 
 def decode_data(blob: bytes) -> Any:
@@ -83,12 +106,18 @@ def to_duration_ms(duration: Duration, what: str) -> int:
     """Whole milliseconds of a duration, rounded up: nothing is ever early.
 
     Raises:
-        InvalidInputError: it is negative, or no finite number.
+        InvalidInputError: it is negative, no finite number, or longer than 285,000 years.
     """
-    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise InvalidInputError(f"{what} is seconds or a timedelta, not {seconds!r}")
-    if not math.isfinite(seconds) or seconds < 0:
-        raise InvalidInputError(f"{what} is a finite duration from 0 up, not {seconds!r}")
-    # A microsecond of slack: 0.1 s is 100 ms although its float is a little more.
-    return math.ceil(seconds * 1000 - 1e-3)
+    if isinstance(duration, timedelta):
+        milliseconds = -(-duration // _MILLISECOND)
+    elif isinstance(duration, bool) or not isinstance(duration, int | float):
+        raise InvalidInputError(f"{what} is seconds or a timedelta, not {duration!r}")
+    else:
+        try:
+            # A nanosecond of slack, for what floats add to decimal fractions.
+            milliseconds = math.ceil(duration * 1000 - 1e-6)
+        except (OverflowError, ValueError):
+            raise InvalidInputError(f"{what} is not finite: {duration!r}") from None
+    if milliseconds < 0 or milliseconds > _MAX_DURATION_MS or duration != abs(duration):
+        raise InvalidInputError(f"{what} is from 0 to 285,000 years, not {duration!r}")
+    return milliseconds

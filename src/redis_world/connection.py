@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final
 
 import redis
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 Command = tuple[Argument, ...]
 Reply = Any
 
-_MIN_VERSION: Final = (7, 0)
+_MIN_VERSIONS: Final = {"redis": (7, 0), "valkey": (8, 0)}
 _MAX_BATCH: Final = 512
 """Commands of one pipeline; what is beyond goes into another one."""
 
@@ -80,6 +80,8 @@ class _LoopState:
         self.opening = asyncio.Lock()
         self.opened = False
         self.hub: HintHub | None = None
+        self.guardian: AsyncGenerator[None, None] | None = None
+        """Closes the client with the loop, where nobody else does."""
 
 
 class Connection:
@@ -133,6 +135,9 @@ class Connection:
             if not state.opened:
                 await self._check_server(state)
                 await self._pin(state)
+                if state.client is not self._client:
+                    state.guardian = _close_with_the_loop(state.client)
+                    await anext(state.guardian)
                 state.opened = True
 
     async def aclose(self) -> None:
@@ -140,11 +145,14 @@ class Connection:
         state, self._state = self._state, None
         if state is None or state.loop is not asyncio.get_running_loop():
             return
-        while state.flushes:
+        while state.pending or state.flushes:
+            self._flush(state)
             await asyncio.gather(*state.flushes, return_exceptions=True)
         if state.hub is not None:
             await state.hub.aclose()
-        if state.client is not self._client:
+        if state.guardian is not None:
+            await state.guardian.aclose()
+        elif state.client is not self._client:
             await state.client.aclose()
 
     @property
@@ -221,12 +229,14 @@ class Connection:
         return state
 
     def _settings(self) -> dict[str, Any]:
-        return {
+        settings: dict[str, Any] = {
             "socket_timeout": self.config.socket_timeout,
             "socket_connect_timeout": self.config.connect_timeout,
-            "socket_keepalive": True,
             "protocol": 2,
         }
+        if not (self._url or "").startswith("unix:"):
+            settings["socket_keepalive"] = True
+        return settings
 
     def _connect(self) -> redis.asyncio.Redis:
         assert self._url is not None
@@ -409,6 +419,18 @@ class SyncCaller:
         self._client.close()
 
 
+async def _close_with_the_loop(client: redis.asyncio.Redis) -> AsyncGenerator[None, None]:
+    """Close a client at the end of a block that nobody ends but `asyncio.run`.
+
+    A loop that ends closes its asynchronous generators: the one place where connections that
+    were never closed can still be.
+    """
+    try:
+        yield
+    finally:
+        await client.aclose()
+
+
 def _no_retry() -> AsyncRetry:
     # redis-py sends a command again when its reply is lost, by default ten times. What may be
     # sent twice is for the World to know.
@@ -428,14 +450,23 @@ def _check_url(url: str) -> None:
     scheme = url.partition("://")[0]
     if "://" not in url or scheme not in schemes:
         known = ", ".join(f"{name}://" for name in schemes)
-        raise ConfigurationError(f"{url!r} is no URL of a server: they begin with one of {known}")
+        raise ConfigurationError(
+            f"{_without_secrets(url)!r} is no URL of a server: they begin with one of {known}"
+        )
     if scheme == MEMORY:
         return
     try:
         options = redis.connection.parse_url(url)  # type: ignore[no-untyped-call]
     except ValueError as error:
-        raise ConfigurationError(f"{url!r} is no URL of a server: {error}") from None
+        raise ConfigurationError(
+            f"{_without_secrets(url)!r} is no URL of a server: {error}"
+        ) from None
     _refuse_decoding(dict(options))
+
+
+def _without_secrets(url: str) -> str:
+    """A URL as it may be shown: user, password and options may be anywhere in front or behind."""
+    return url.rpartition("@")[2].partition("?")[0]
 
 
 def _refuse_decoding(options: Mapping[str, Any]) -> None:
@@ -447,14 +478,16 @@ def _refuse_decoding(options: Mapping[str, Any]) -> None:
 
 def _check_version(info: Mapping[str, Any]) -> None:
     """Refuse a server without `XADD key 0-*` and friends."""
-    text = str(info.get("valkey_version") or info.get("redis_version") or "")
+    name = "valkey" if info.get("valkey_version") else "redis"
+    text = str(info.get(f"{name}_version", ""))
     try:
         version = tuple(int(part) for part in text.split(".")[:2])
     except ValueError:
         return
-    if version and version < _MIN_VERSION:
+    if version and version < _MIN_VERSIONS[name]:
         raise ConfigurationError(
-            f"the server is version {text}; redis-world needs Redis 7.0 or Valkey 8 or newer"
+            f"the server is {name.capitalize()} {text}; redis-world needs Redis 7.0 or Valkey 8.0 "
+            "or newer"
         )
 
 
@@ -500,7 +533,11 @@ def _translate(error: BaseException, *, where: str = "") -> WorldError:
         hint = ": is it running, and is the URL right?" if where else ""
         return WorldUnavailableError(f"the server{at} can't be reached{hint} ({text})")
     code = type(error).__name__
+    if isinstance(error, TypeError) and where:
+        return ConfigurationError(f"the URL has an option that does not exist: {text}")
     if isinstance(error, redis.exceptions.ResponseError):
+        if "DB index is out of range" in text:
+            return ConfigurationError(f"the server{at} does not have this database: {text}")
         for code in _UNAVAILABLE_CODES:
             if text.startswith(code) or isinstance(error, _TYPED.get(code, ())):
                 return WorldUnavailableError(f"the server{at} can't do this now: {text}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,6 +77,9 @@ class HintHub:
         self._waiters: dict[bytes, set[Subscription]] = {}
         # Channel -> whether the subscription stands on the server.
         self._confirmed: dict[bytes, asyncio.Event] = {}
+        self._present: set[bytes] = set()
+        # Channel -> confirmations under way: only the last one is of the present subscription.
+        self._awaited: Counter[bytes] = Counter()
         self._changed = asyncio.Event()
         self._closing = False
         self._heard = False
@@ -127,9 +131,10 @@ class HintHub:
             client = self._connect()
             pubsub = client.pubsub()
             try:
-                present = set(self._waiters)
-                await pubsub.subscribe(*present)
-                await self._serve(pubsub, present)
+                self._present = set()
+                self._awaited.clear()
+                await self._follow(pubsub)
+                await self._serve(pubsub)
             except Exception as error:  # noqa: BLE001 - whatever it is, readers go on without
                 logger.warning("hints are interrupted, readers look by themselves: %s", error)
             finally:
@@ -142,7 +147,7 @@ class HintHub:
             if not self._heard:
                 await asyncio.sleep(_RECONNECT_SECONDS)
 
-    async def _serve(self, pubsub: PubSub, present: set[bytes]) -> None:
+    async def _serve(self, pubsub: PubSub) -> None:
         """Take hints, and keep the subscriptions at what somebody waits for.
 
         One thing at a time: redis-py leaves sockets behind when a connection breaks under a
@@ -166,22 +171,24 @@ class HintHub:
                 elif not interrupted:
                     silent = await self._ask(pubsub, silent=silent)
                 if changed.done():
-                    present = await self._follow(pubsub, present)
+                    await self._follow(pubsub)
                     changed = asyncio.create_task(self._changed.wait())
         finally:
             changed.cancel()
 
-    async def _follow(self, pubsub: PubSub, present: set[bytes]) -> set[bytes]:
+    async def _follow(self, pubsub: PubSub) -> None:
         """Subscribe to what somebody waits for, and unsubscribe from what nobody does."""
         self._changed.clear()
         wanted = set(self._waiters)
-        if added := wanted - present:
+        added, gone = wanted - self._present, self._present - wanted
+        self._present = wanted
+        if added:
+            self._awaited.update(added)
             await pubsub.subscribe(*added)
-        if gone := present - wanted:
+        if gone:
             for name in gone:
                 self._confirmed.pop(name, None)
             await pubsub.unsubscribe(*gone)
-        return wanted
 
     @staticmethod
     async def _ask(pubsub: PubSub, *, silent: bool) -> bool:
@@ -195,8 +202,10 @@ class HintHub:
     def _take(self, message: dict[str, Any]) -> None:
         self._heard = True
         channel = message["channel"]
-        if message["type"] == "subscribe" and (confirmed := self._confirmed.get(channel)):
-            confirmed.set()
+        if message["type"] == "subscribe":
+            self._awaited[channel] -= 1
+            if not self._awaited[channel] and channel in self._present:
+                self._confirmed[channel].set()
         # Also of a subscription: what was hinted before it, on a lost connection, is looked for.
         for waiter in self._waiters.get(channel, ()):
             waiter.notify()

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, Self
 
 from redis_world.codec import Duration, to_duration_ms
 from redis_world.errors import ConfigurationError, WorldError, WorldUnavailableError
-from redis_world.queue import Claim, FollowUp, Message, backoff
+from redis_world.queue import MAX_CLAIM, Claim, FollowUp, Message, backoff
 from redis_world.world import RedisWorld
 
 __all__ = ["Continuation", "Handler", "Worker"]
@@ -83,10 +83,10 @@ class Worker:
         self._world = world
         self._handlers = dict(handlers)
         self._concurrency = concurrency
-        self._lease = to_duration_ms(lease, "lease") / 1000
-        self._max_replay = to_duration_ms(max_replay, "max_replay") / 1000
+        self._lease = _positive(lease, "lease")
+        self._max_replay = _positive(max_replay, "max_replay")
         self._shutdown_timeout = to_duration_ms(shutdown_timeout, "shutdown_timeout") / 1000
-        self._sweep_interval = to_duration_ms(sweep_interval, "sweep_interval") / 1000
+        self._sweep_interval = _positive(sweep_interval, "sweep_interval")
         self._stopping = asyncio.Event()
         self._slots = asyncio.Semaphore(concurrency)
         self._running: set[asyncio.Task[None]] = set()
@@ -158,7 +158,7 @@ class Worker:
         taken = 1
         try:
             # Those that are free right now, for a batch of one round trip.
-            while taken < self._concurrency and not self._slots.locked():
+            while taken < MAX_CLAIM and not self._slots.locked():
                 await self._slots.acquire()
                 taken += 1
             claim = await self._claim_whole(topic, taken)
@@ -210,19 +210,16 @@ class Worker:
                     queue_name=message.queue_name,
                     message_id=message.message_id,
                 )
-            except asyncio.CancelledError:
-                # The worker stops, and the handler took too long for it.
-                await asyncio.shield(self._world.queue.give_back(message))
-                raise
-            except Exception as error:  # noqa: BLE001 - a handler's error is its message's
+                follow_up = _follow_up(continuation)
+            except (asyncio.CancelledError, Exception) as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
+                    # The worker stops, and the handler took too long for it.
+                    await asyncio.shield(self._world.queue.give_back(message))
+                    raise
+                # Its own error, be it the cancellation of a task of the handler's.
                 await self._retry(message, error)
                 return
-            follow_up = None
-            if continuation is not None:
-                follow_up = FollowUp(
-                    delay=max(0.0, continuation.delay_seconds),
-                    idempotency_key=continuation.idempotency_key,
-                )
             kept = await self._world.queue.ack(message, follow_up=follow_up)
         if not kept:
             logger.warning(
@@ -230,7 +227,7 @@ class Worker:
                 message.message_id,
             )
 
-    async def _retry(self, message: Message, error: Exception) -> None:
+    async def _retry(self, message: Message, error: BaseException) -> None:
         logger.warning(
             "message %s failed at attempt %d", message.message_id, message.attempt, exc_info=error
         )
@@ -263,6 +260,26 @@ class Worker:
             task.cancel()
         if self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
+
+
+def _follow_up(continuation: Continuation | None) -> FollowUp | None:
+    """What a handler's answer asks for.
+
+    Raises:
+        AttributeError, InvalidInputError: it is no continuation.
+    """
+    if continuation is None:
+        return None
+    delay = max(0.0, continuation.delay_seconds)
+    to_duration_ms(delay, "delay_seconds")
+    return FollowUp(delay=delay, idempotency_key=continuation.idempotency_key)
+
+
+def _positive(duration: Duration, what: str) -> float:
+    seconds = to_duration_ms(duration, what) / 1000
+    if not seconds:
+        raise ConfigurationError(f"{what} must be more than nothing")
+    return seconds
 
 
 @dataclass(slots=True)
@@ -321,7 +338,7 @@ class _Heart:
                     logger.warning("leases were not extended: %s", error)
                     continue
                 for item, reply in zip(kept, replies, strict=True):
-                    if reply[0] != b"OK":
+                    if reply[0] != b"OK" and self._is_kept(item):
                         item.lost = True
                         logger.warning(
                             "the lease of message %s was lost while it is handled",
@@ -329,6 +346,11 @@ class _Heart:
                         )
         finally:
             caller.close()
+
+    def _is_kept(self, item: _Kept) -> bool:
+        """Whether it is still in work: one that has just ended has no lease to lose."""
+        with self._lock:
+            return item in self._kept.values()
 
     def _due(self) -> list[_Kept]:
         now = time.monotonic()
