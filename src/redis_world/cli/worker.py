@@ -52,7 +52,10 @@ async def _work(
     lease: float,
     shutdown_timeout: float,
 ) -> None:
-    from redis_world.vercel import use_redis_world
+    try:
+        from redis_world.vercel import use_redis_world
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(str(error)) from None
 
     adapter = use_redis_world(**options)
     load_modules(modules)

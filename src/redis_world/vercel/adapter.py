@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
 from vercel.queue import DuplicateSubscriptionError
+from vercel.workflow._internal import core
 from vercel.workflow._internal import world as w
 from vercel.workflow._internal.serialization import PayloadEncoder
 from vercel.workflow.errors import FatalError
@@ -60,6 +62,7 @@ class VercelWorld(w.World):
         Raises:
             ConfigurationError: none was loaded while this World was the process's.
         """
+        _build_codecs()
         return Worker(self.world, self.handlers, concurrency=concurrency, **options)
 
     async def aclose(self) -> None:
@@ -273,6 +276,17 @@ class VercelWorld(w.World):
         return expired(error)
 
 
+def _build_codecs() -> None:
+    """Have the SDK read the annotations of its own steps here and now.
+
+    It does so at the first use and keeps the result; inside of a replay's sandbox that fails, and
+    each later replay of this process would read such a step's result as a plain mapping.
+    """
+    for step in core._builtin_steps.values():  # noqa: SLF001 - the reason for the upper bound
+        with contextlib.suppress(Exception):
+            step.codec.dump_return(None)
+
+
 def _registry_of(handler: object) -> object:
     """The registry that a handler serves: the same one may register itself again."""
     if isinstance(handler, functools.partial):
@@ -303,7 +317,7 @@ def _is_of_workflow(data: w.Event) -> bool:
     """Whether the workflow's body made it, which will make it again at every replay."""
     if isinstance(data, w.AttrSetEvent) and data.event_data.writer.type != "workflow":
         return False
-    return data.event_type in _BEGINS
+    return data.event_type in _BEGINS or _is_cancellation(data)
 
 
 def _sdk_event(event: Event) -> w.Event:
