@@ -6,7 +6,7 @@ import contextlib
 import random
 from collections import Counter
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from redis_world import RedisWorld
 from redis_world.codec import decode_data
@@ -27,9 +27,6 @@ from support.queue_tools import (
     step,
     wake,
 )
-
-T = TypeVar("T")
-
 
 TOPICS = (TOPIC, "__other_wkf_workflow_")
 
