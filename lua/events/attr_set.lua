@@ -4,13 +4,14 @@
 -- writes of steps append each time. `change_triples` holds key, `set` or `remove`, value.
 --
 -- KEYS: run, attributes, events, payloads, claims
--- ARGV: op, spec_version, occurred_at, correlation_id, data, resolve_data, max_events,
---   max_attributes, claims_once, change_triples...
--- Returns: OK slot at run | CONFLICT | TOO_MANY_ATTRIBUTES count | RUN_NOT_FOUND |
+-- ARGV: base, outbox, op, spec_version, occurred_at, correlation_id, data, resolve_data,
+--   max_events, max_attributes, claims_once, change_triples...
+-- Returns: OK slot at message run | CONFLICT | TOO_MANY_ATTRIBUTES count | RUN_NOT_FOUND |
 --   RUN_NOT_SUPPORTED version | RUN_TERMINAL status | LOG_FULL
 --
 -- @include lib/clock
 -- @include lib/log
+-- @include lib/outbox
 -- @include lib/rows
 -- @include lib/run
 
@@ -61,4 +62,5 @@ if #removed > 0 then
   redis.call('HDEL', attributes, unpack(removed))
 end
 redis.call('HSET', run, 'updated_at', at)
-return { 'OK', slot, at, run_row(run, attributes, payloads, resolve_data) }
+return { 'OK', slot, at, send_along(base, at, outbox),
+  run_row(run, attributes, payloads, resolve_data) }

@@ -5,14 +5,15 @@
 -- outcomes in one log.
 --
 -- KEYS: run, events, payloads, claims, hooks, hook, hook_runs, token, all_hooks
--- ARGV: base, op, run_id, spec_version, occurred_at, correlation_id, data, payload, token_text,
---   token_hash, is_webhook, is_system, retention_until, resolve_data, max_events
--- Returns: OK slot at hook context | TOKEN_TAKEN slot at owner | CONFLICT | RUN_NOT_FOUND |
---   RUN_NOT_SUPPORTED version | RUN_TERMINAL status | LOG_FULL
+-- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
+--   token_text, token_hash, is_webhook, is_system, retention_until, resolve_data, max_events
+-- Returns: OK slot at message hook context | TOKEN_TAKEN slot at message owner | CONFLICT |
+--   RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_TERMINAL status | LOG_FULL
 --
 -- @include lib/clock
 -- @include lib/hook
 -- @include lib/log
+-- @include lib/outbox
 -- @include lib/rows
 -- @include lib/run
 
@@ -36,7 +37,7 @@ if owner[1] and redis.call('EXISTS', hook_key(base, owner[1], owner[2])) == 1 th
     occ = occurred_at, token = token_text, owner = owner[1],
   })
   redis.call('HSET', claims, claim, slot)
-  return { 'TOKEN_TAKEN', slot, at, owner[1] }
+  return { 'TOKEN_TAKEN', slot, at, send_along(base, at, outbox), owner[1] }
 end
 
 local slot = append(events, payloads, {
@@ -57,4 +58,5 @@ end
 redis.call('ZADD', hooks, slot, correlation_id)
 redis.call('ZADD', hook_runs, at, run_id)
 redis.call('ZADD', all_hooks, '0', hook_member(at, correlation_id, run_id))
-return { 'OK', slot, at, entity_row(hook, payloads, resolve_data, slot), resume_context(run) }
+return { 'OK', slot, at, send_along(base, at, outbox),
+  entity_row(hook, payloads, resolve_data, slot), resume_context(run) }

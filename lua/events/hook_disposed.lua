@@ -1,13 +1,14 @@
 -- Removes a live hook and frees its token in the same instant (contract, section 5).
 --
 -- KEYS: run, events, payloads, claims, hook
--- ARGV: base, op, run_id, spec_version, occurred_at, correlation_id, data
--- Returns: OK slot at | HOOK_NOT_FOUND | RUN_EXPIRED status | RUN_NOT_FOUND |
+-- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data
+-- Returns: OK slot at message | HOOK_NOT_FOUND | RUN_EXPIRED status | RUN_NOT_FOUND |
 --   RUN_NOT_SUPPORTED version
 --
 -- @include lib/clock
 -- @include lib/hook
 -- @include lib/log
+-- @include lib/outbox
 -- @include lib/run
 
 local status, refusal = open_run(run)
@@ -24,4 +25,4 @@ local slot = append(events, payloads, {
 })
 redis.call('HSET', claims, 'gone:' .. correlation_id, slot)
 remove_hook(base, run_id, correlation_id)
-return { 'OK', slot, at }
+return { 'OK', slot, at, send_along(base, at, outbox) }

@@ -4,13 +4,14 @@
 -- also after the hook was disposed, or a redelivered resume would be taken for a lost one.
 --
 -- KEYS: run, events, payloads, claims, hook
--- ARGV: op, spec_version, occurred_at, correlation_id, data, payload, resume_id, payload_digest,
---   resolve_data, max_events
--- Returns: OK slot at | REPEATED slot entry payload | RESUME_CONFLICT hook-or-payload |
---   HOOK_NOT_FOUND | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | LOG_FULL
+-- ARGV: base, outbox, op, spec_version, occurred_at, correlation_id, data, payload, resume_id,
+--   payload_digest, resolve_data, max_events
+-- Returns: OK slot at message | REPEATED slot at message entry payload | RESUME_CONFLICT
+--   hook-or-payload | HOOK_NOT_FOUND | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | LOG_FULL
 --
 -- @include lib/clock
 -- @include lib/log
+-- @include lib/outbox
 -- @include lib/run
 
 local status, refusal = open_run(run)
@@ -33,7 +34,7 @@ if first then
     return { 'RESUME_CONFLICT', 'payload' }
   end
   local stored = resolve_data == 'all' and redis.call('HGET', payloads, first)
-  return { 'REPEATED', first, entry, stored }
+  return { 'REPEATED', first, fields.at, send_along(base, now(), outbox), entry, stored }
 end
 if redis.call('EXISTS', hook) == 0 then
   return { 'HOOK_NOT_FOUND' }
@@ -50,4 +51,4 @@ local slot = append(events, payloads, {
 if resume_id ~= '' then
   redis.call('HSET', claims, claim, slot)
 end
-return { 'OK', slot, at }
+return { 'OK', slot, at, send_along(base, at, outbox) }

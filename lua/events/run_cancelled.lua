@@ -1,9 +1,10 @@
 -- Cancels a run; on a cancelled run it succeeds again, with one more event.
 --
 -- KEYS: run, attributes, events, payloads, hooks, waits, wait_states
--- ARGV: base, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
+-- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
 --   resolve_data
--- Returns: OK slot at run | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_TERMINAL status
+-- Returns: OK slot at message run | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_TERMINAL
+--   status
 --
 -- @include lib/clock
 -- @include lib/finish_run
@@ -15,5 +16,5 @@ return finish_run({
   type = 'run_cancelled', at = now(), spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = payload,
 }, {
-  base = base, run_id = run_id, status = 'cancelled', resolve_data = resolve_data,
+  base = base, outbox = outbox, run_id = run_id, status = 'cancelled', resolve_data = resolve_data,
 })

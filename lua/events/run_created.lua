@@ -7,13 +7,14 @@
 -- `execution_context` and `encryption_public_key` are empty, or stand behind a `=`.
 --
 -- KEYS: run, attributes, events, payloads
--- ARGV: base, op, run_id, id_time, spec_version, occurred_at, correlation_id, data, payload,
---   deployment_id, workflow_name, execution_context, encryption_public_key, resolve_data,
+-- ARGV: base, outbox, op, run_id, id_time, spec_version, occurred_at, correlation_id, data,
+--   payload, deployment_id, workflow_name, execution_context, encryption_public_key, resolve_data,
 --   attribute_pairs...
--- Returns: OK slot at run | CONFLICT | RUN_ID_AGE now
+-- Returns: OK slot at message run | CONFLICT | RUN_ID_AGE now
 --
 -- @include lib/clock
 -- @include lib/create_run
+-- @include lib/outbox
 -- @include lib/rows
 
 local MAX_AGE, MAX_AHEAD = 24 * 60 * 60 * 1000, 5 * 60 * 1000
@@ -38,4 +39,5 @@ create_run(keys, {
   execution_context = execution_context, encryption_public_key = encryption_public_key,
   attributes = attribute_pairs,
 })
-return { 'OK', '1', at, run_row(run, attributes, payloads, resolve_data, '1') }
+return { 'OK', '1', at, send_along(base, at, outbox),
+  run_row(run, attributes, payloads, resolve_data, '1') }

@@ -6,14 +6,15 @@
 -- `execution_context` and `encryption_public_key` are empty, or stand behind a `=`.
 --
 -- KEYS: run, attributes, events, payloads
--- ARGV: base, op, run_id, spec_version, occurred_at, correlation_id, resolve_data, creates,
---   data, payload, deployment_id, workflow_name, execution_context, encryption_public_key,
---   attribute_pairs...
--- Returns: OK slot at run | RUNNING slot at run | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version |
---   RUN_EXPIRED status
+-- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, resolve_data,
+--   creates, data, payload, deployment_id, workflow_name, execution_context,
+--   encryption_public_key, attribute_pairs...
+-- Returns: OK slot at message run | RUNNING slot at message run | RUN_NOT_FOUND |
+--   RUN_NOT_SUPPORTED version | RUN_EXPIRED status
 --
 -- @include lib/clock
 -- @include lib/create_run
+-- @include lib/outbox
 -- @include lib/rows
 
 local status, refusal = open_run(run)
@@ -34,7 +35,7 @@ elseif is_terminal(status) then
   return { 'RUN_EXPIRED', status }
 elseif status == 'running' then
   return { 'RUNNING', redis.call('HGET', run, 'started_slot'), at,
-    run_row(run, attributes, payloads, resolve_data) }
+    send_along(base, at, outbox), run_row(run, attributes, payloads, resolve_data) }
 end
 
 local slot = append(events, payloads, {
@@ -43,4 +44,5 @@ local slot = append(events, payloads, {
 })
 redis.call('HSET', run, 'started_at', at, 'updated_at', at, 'started_slot', slot)
 set_status(base, run, run_id, status, 'running')
-return { 'OK', slot, at, run_row(run, attributes, payloads, resolve_data) }
+return { 'OK', slot, at, send_along(base, at, outbox),
+  run_row(run, attributes, payloads, resolve_data) }

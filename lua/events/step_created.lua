@@ -1,12 +1,13 @@
 -- Creates a step, pending, not yet attempted (contract, section 5).
 --
 -- KEYS: run, events, payloads, steps, step
--- ARGV: op, spec_version, occurred_at, correlation_id, data, payload, step_name, resolve_data,
---   max_events
--- Returns: OK slot at step | CONFLICT | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version |
+-- ARGV: base, outbox, op, spec_version, occurred_at, correlation_id, data, payload, step_name,
+--   resolve_data, max_events
+-- Returns: OK slot at message step | CONFLICT | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version |
 --   RUN_TERMINAL status | LOG_FULL
 --
 -- @include lib/clock
+-- @include lib/outbox
 -- @include lib/step
 
 local status, refusal = open_run(run)
@@ -25,4 +26,5 @@ local slot = create_step({ events = events, payloads = payloads, steps = steps, 
   at = at, spec = spec_version, op = op, corr = correlation_id, occ = occurred_at,
   data = data, payload = payload,
 }, correlation_id, step_name)
-return { 'OK', slot, at, entity_row(step, payloads, resolve_data, slot) }
+return { 'OK', slot, at, send_along(base, at, outbox),
+  entity_row(step, payloads, resolve_data, slot) }

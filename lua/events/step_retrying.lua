@@ -3,8 +3,9 @@
 -- `retry_after` is the time in ms before which it must not start again, or empty.
 --
 -- KEYS: run, events, payloads, step
--- ARGV: op, spec_version, occurred_at, correlation_id, data, payload, resolve_data, retry_after
--- Returns: OK slot at step | STEP_NOT_FOUND | STEP_TERMINAL status | RUN_EXPIRED status
+-- ARGV: base, outbox, op, spec_version, occurred_at, correlation_id, data, payload,
+--   resolve_data, retry_after
+-- Returns: OK slot at message step | STEP_NOT_FOUND | STEP_TERMINAL status | RUN_EXPIRED status
 --
 -- @include lib/clock
 -- @include lib/step
@@ -20,7 +21,7 @@ if retry_after == '' then
 else
   changes[3], changes[4] = 'retry_after', retry_after
 end
-return change_step({ events = events, payloads = payloads, step = step }, {
+return change_step({ base = base, events = events, payloads = payloads, step = step }, {
   type = 'step_retrying', at = now(), spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = payload,
-}, changes, 'error_slot', resolve_data)
+}, changes, 'error_slot', resolve_data, outbox)

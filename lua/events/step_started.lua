@@ -4,9 +4,9 @@
 -- step_created event in front, and the step must not exist yet in any state.
 --
 -- KEYS: run, events, payloads, steps, step
--- ARGV: op, spec_version, occurred_at, correlation_id, data, resolve_data, max_events, creates,
---   created_data, payload, step_name
--- Returns: OK slot at step | CONFLICT | TOO_EARLY milliseconds | STEP_NOT_FOUND |
+-- ARGV: base, outbox, op, spec_version, occurred_at, correlation_id, data, resolve_data,
+--   max_events, creates, created_data, payload, step_name
+-- Returns: OK slot at message step | CONFLICT | TOO_EARLY milliseconds | STEP_NOT_FOUND |
 --   STEP_TERMINAL status | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_EXPIRED status |
 --   RUN_TERMINAL status | LOG_FULL
 --
@@ -22,7 +22,9 @@ elseif is_terminal(status) then
 end
 
 local at = now()
-local keys = { run = run, events = events, payloads = payloads, steps = steps, step = step }
+local keys = {
+  base = base, run = run, events = events, payloads = payloads, steps = steps, step = step,
+}
 if creates ~= '' then
   if redis.call('EXISTS', step) == 1 then
     return { 'CONFLICT' }
@@ -50,4 +52,4 @@ redis.call('HINCRBY', step, 'attempt', '1')
 return change_step(keys, {
   type = 'step_started', at = at, spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = creates == '' and payload or '',
-}, { 'status', 'running' }, nil, resolve_data)
+}, { 'status', 'running' }, nil, resolve_data, outbox)

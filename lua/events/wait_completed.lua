@@ -1,12 +1,13 @@
 -- Completes a wait (contract, section 5).
 --
 -- KEYS: run, events, payloads, wait_states
--- ARGV: op, spec_version, occurred_at, correlation_id, data
--- Returns: OK slot at state | CONFLICT | WAIT_NOT_FOUND | RUN_NOT_FOUND |
+-- ARGV: base, outbox, op, spec_version, occurred_at, correlation_id, data
+-- Returns: OK slot at message state | CONFLICT | WAIT_NOT_FOUND | RUN_NOT_FOUND |
 --   RUN_NOT_SUPPORTED version
 --
 -- @include lib/clock
 -- @include lib/log
+-- @include lib/outbox
 -- @include lib/run
 -- @include lib/wait
 
@@ -32,4 +33,4 @@ local slot = append(events, payloads, {
 wait.status, wait.completed_at, wait.updated_at = 'completed', at, at
 local state = pack_wait(wait)
 redis.call('HSET', wait_states, correlation_id, state)
-return { 'OK', slot, at, state }
+return { 'OK', slot, at, send_along(base, at, outbox), state }

@@ -1,12 +1,13 @@
 -- Creates a wait (contract, section 5). Who wakes the run at `resume_at` is the queue's matter.
 --
 -- KEYS: run, events, payloads, waits, wait_states
--- ARGV: op, spec_version, occurred_at, correlation_id, data, resume_at, max_events
--- Returns: OK slot at state | CONFLICT | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version |
+-- ARGV: base, outbox, op, spec_version, occurred_at, correlation_id, data, resume_at, max_events
+-- Returns: OK slot at message state | CONFLICT | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version |
 --   RUN_TERMINAL status | LOG_FULL
 --
 -- @include lib/clock
 -- @include lib/log
+-- @include lib/outbox
 -- @include lib/run
 -- @include lib/wait
 
@@ -32,4 +33,4 @@ local state = pack_wait({
 })
 redis.call('ZADD', waits, slot, correlation_id)
 redis.call('HSET', wait_states, correlation_id, state)
-return { 'OK', slot, at, state }
+return { 'OK', slot, at, send_along(base, at, outbox), state }

@@ -1,6 +1,7 @@
 -- @include lib/hook
 -- @include lib/keys
 -- @include lib/log
+-- @include lib/outbox
 -- @include lib/queue
 -- @include lib/rows
 -- @include lib/run
@@ -17,7 +18,7 @@ local function finish_run(keys, event, fields)
       return { 'RUN_TERMINAL', status }
     end
     local slot = append(keys.events, keys.payloads, event)
-    return { 'OK', slot, event.at,
+    return { 'OK', slot, event.at, send_along(fields.base, event.at, fields.outbox),
       run_row(keys.run, keys.attributes, keys.payloads, fields.resolve_data, slot) }
   end
 
@@ -35,8 +36,9 @@ local function finish_run(keys, event, fields)
     remove_hook(fields.base, fields.run_id, hook_id)
   end
   redis.call('UNLINK', keys.waits, keys.wait_states)
+  local sent = send_along(fields.base, event.at, fields.outbox)
   forget_run(fields.base, fields.run_id)
   redis.pcall('PUBLISH', keys.run .. ':done', '')
-  return { 'OK', slot, event.at,
+  return { 'OK', slot, event.at, sent,
     run_row(keys.run, keys.attributes, keys.payloads, fields.resolve_data, slot) }
 end

@@ -1,4 +1,5 @@
 -- @include lib/log
+-- @include lib/outbox
 -- @include lib/rows
 -- @include lib/run
 -- @include lib/step_status
@@ -35,8 +36,9 @@ local function open_step(run, step)
   return status
 end
 
--- Appends an event and changes the step with it. `changes` are pairs of the step's hash.
-local function change_step(keys, event, changes, slot_field, resolve_data)
+-- Appends an event, changes the step with it, and sends the message that it brings along.
+-- `changes` are pairs of the step's hash.
+local function change_step(keys, event, changes, slot_field, resolve_data, outbox)
   local slot = append(keys.events, keys.payloads, event)
   redis.call('HSET', keys.step, 'updated_at', event.at, unpack(changes))
   if slot_field and event.payload ~= '' then
@@ -44,5 +46,6 @@ local function change_step(keys, event, changes, slot_field, resolve_data)
   elseif slot_field then
     redis.call('HDEL', keys.step, slot_field)
   end
-  return { 'OK', slot, event.at, entity_row(keys.step, keys.payloads, resolve_data, slot) }
+  return { 'OK', slot, event.at, send_along(keys.base, event.at, outbox),
+    entity_row(keys.step, keys.payloads, resolve_data, slot) }
 end

@@ -2,115 +2,31 @@
 
 from __future__ import annotations
 
-import random
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any, Final
 
-from redis_world.codec import (
-    Duration,
-    decode_data,
-    encode_data,
-    from_ms,
-    to_duration_ms,
-)
+from redis_world.codec import Duration, to_duration_ms
 from redis_world.connection import Connection
-from redis_world.errors import InvalidEventError, InvalidInputError
+from redis_world.errors import InvalidInputError
 from redis_world.ids import IdFactory, new_request_id
-from redis_world.rows import pairs
+from redis_world.messages import (
+    Enqueue,
+    FollowUp,
+    Message,
+    backoff,
+    check_topic,
+    encode_body,
+    kind_of,
+    message_args,
+    message_from,
+    topic_of,
+)
 
-__all__ = ["FollowUp", "Message", "Queue", "QueueStats", "backoff", "topic_of"]
-
-_QUEUE_NAME: Final = re.compile(r"(__(?:[a-z][a-z0-9]*_)?wkf_workflow_).+", re.DOTALL)
-_TOPIC: Final = re.compile(r"__(?:[a-z][a-z0-9]*_)?wkf_workflow_")
-_WAKE_KEYS: Final = frozenset({"runId", "requestedAt", "traceCarrier", "hookResumeTiming"})
-"""A message of these keys alone says no more than "look at the run"."""
+__all__ = ["Enqueue", "FollowUp", "Message", "Queue", "QueueStats", "backoff", "topic_of"]
 
 MAX_CLAIM: Final = 1000
 DEFAULT_LEASE: Final = 60.0
-
-_BACKOFF_SECONDS: Final = 5.0
-_BACKOFF_FLAT: Final = 3
-"""How many failures wait the same short time."""
-_BACKOFF_CAP_SECONDS: Final = 300.0
-
-
-def topic_of(queue_name: str) -> str:
-    """The topic of a queue name: all of it up to the workflow's id.
-
-    Raises:
-        InvalidInputError: it is not `__wkf_workflow_<id>` or `__<namespace>_wkf_workflow_<id>`.
-    """
-    match = _QUEUE_NAME.fullmatch(queue_name) if isinstance(queue_name, str) else None
-    if match is None:
-        raise InvalidInputError(
-            f"{queue_name!r} is no queue name: they are __wkf_workflow_<id> or "
-            "__<namespace>_wkf_workflow_<id>, the namespace lower-case letters and digits"
-        )
-    return match[1]
-
-
-def backoff(failures: int) -> float:
-    """Seconds to wait after so many failures: 5 for the first ones, then doubling, capped.
-
-    A tenth of it is chance, so that what failed together does not come back together.
-    """
-    doublings = max(0, failures - _BACKOFF_FLAT)
-    seconds = min(_BACKOFF_CAP_SECONDS, _BACKOFF_SECONDS * 2.0 ** min(doublings, 16))
-    return seconds * random.uniform(1.0, 1.1)  # noqa: S311 - spreads load, guards nothing
-
-
-@dataclass(frozen=True, slots=True)
-class FollowUp:
-    """The continuation of a message: sent, with the ack of its predecessor, in one step.
-
-    Attributes:
-        delay: until it is due.
-        idempotency_key: its key; without one it takes over its predecessor's.
-    """
-
-    delay: Duration = 0.0
-    idempotency_key: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A leased message.
-
-    Attributes:
-        attempt: deliveries so far, this one and lost ones included; 1 at the first.
-        failures: deliveries that ended in an error.
-        receipt: what proves the lease; of no use once it ended.
-    """
-
-    message_id: str
-    queue_name: str
-    payload: dict[str, Any]
-    headers: dict[str, str] | None
-    deployment_id: str | None
-    idempotency_key: str | None
-    attempt: int
-    failures: int
-    receipt: str = field(repr=False)
-    enqueued_at: datetime
-    due_at: datetime
-
-    @property
-    def topic(self) -> str:
-        """The topic that the message was claimed from."""
-        return topic_of(self.queue_name)
-
-    @property
-    def run_id(self) -> str | None:
-        """The run that it is about, if any."""
-        return _run_of(self.payload) or None
-
-    @property
-    def is_step(self) -> bool:
-        """Whether it asks for a step, not for a replay."""
-        return _step_of(self.payload) != ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,29 +58,6 @@ class QueueStats:
     held: int
     dead: int
     oldest_due_age: float
-
-
-def _run_of(payload: Mapping[str, Any]) -> str:
-    """The run of a message, or "": a health check is nobody's, whatever it names."""
-    run_id = payload.get("runId")
-    if "__healthCheck" in payload or not isinstance(run_id, str):
-        return ""
-    return run_id
-
-
-def _step_of(payload: Mapping[str, Any]) -> str:
-    step_id = payload.get("stepId")
-    return step_id if _run_of(payload) and isinstance(step_id, str) else ""
-
-
-def _kind_of(payload: Mapping[str, Any], key: str, delay: int) -> str:
-    if not _run_of(payload):
-        return "other"
-    if _step_of(payload):
-        return "step"
-    if set(payload) <= _WAKE_KEYS and not key and not delay:
-        return "wake"
-    return "replay"
 
 
 class Queue:
@@ -205,29 +98,14 @@ class Queue:
         Raises:
             InvalidInputError: the name, the delay or the payload is not valid.
         """
-        topic = topic_of(queue_name)
-        delay_ms = to_duration_ms(delay, "delay")
-        key = idempotency_key or ""
-        keys = self._connection.keys
-        body = self._encode_body(payload)
         await self._connection.open()
+        enqueue = Enqueue(queue_name, payload, delay, idempotency_key, headers, deployment_id)
+        args = message_args(enqueue, self._new_id(), self._connection.config.max_payload_bytes)
+        keys = self._connection.keys
         reply = await self._connection.call(
             "queue/send",
-            {"due": keys.topic(topic, "due")},
-            {
-                "base": keys.base,
-                "topic": topic,
-                "message_id": self._ids.message_id(self._connection.server_time()),
-                "run_id": _run_of(payload),
-                "kind": _kind_of(payload, key, delay_ms),
-                "step_id": _step_of(payload),
-                "idempotency": key,
-                "queue_name": queue_name,
-                "deployment_id": deployment_id or "",
-                "headers": encode_data(dict(headers), "headers") if headers else b"",
-                "body": body,
-                "delay": str(delay_ms),
-            },
+            {"due": keys.topic(args["topic"], "due")},
+            {"base": keys.base, **args},
         )
         return None if reply[0] == b"DONE" else reply[1].decode()
 
@@ -266,7 +144,7 @@ class Queue:
         )
         now, upcoming = int(reply[1]), reply[2]
         return Claim(
-            messages=[_message(row) for row in reply[4]],
+            messages=[message_from(row) for row in reply[4]],
             more=reply[3] == b"1",
             wait=None if not upcoming else max(0.0, (float(upcoming) - now) / 1000),
         )
@@ -288,11 +166,11 @@ class Queue:
             key = follow_up.idempotency_key or message.idempotency_key or ""
             payload = {k: v for k, v in message.payload.items() if k != "runInput"}
             args = {
-                "follow_up_id": self._ids.message_id(self._connection.server_time()),
-                "kind": _kind_of(payload, key, delay_ms),
+                "follow_up_id": self._new_id(),
+                "kind": kind_of(payload, key, delay_ms),
                 "idempotency": key,
                 "delay": str(delay_ms),
-                "body": self._encode_body(payload),
+                "body": encode_body(payload, self._connection.config.max_payload_bytes),
             }
         return await self._on_lease("queue/ack", message, ("leased",), args)
 
@@ -392,10 +270,7 @@ class Queue:
     # -- inside ----------------------------------------------------------------------------
 
     def _sets(self, topic: str, *parts: str) -> dict[str, str]:
-        if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
-            raise InvalidInputError(
-                f"{topic!r} is no topic: they are __wkf_workflow_ or __<namespace>_wkf_workflow_"
-            )
+        check_topic(topic)
         return {part: self._connection.keys.topic(topic, part) for part in parts}
 
     async def _on_lease(
@@ -419,14 +294,8 @@ class Queue:
         )
         return bool(reply[0] != b"LEASE_LOST")
 
-    def _encode_body(self, payload: Mapping[str, Any]) -> bytes:
-        if not isinstance(payload, Mapping):
-            raise InvalidInputError(f"a payload is a mapping, not {type(payload).__name__}")
-        body = encode_data(dict(payload), "the payload")
-        limit = self._connection.config.max_payload_bytes
-        if len(body) > limit:
-            raise InvalidEventError(f"the payload has {len(body)} bytes; the limit is {limit}")
-        return body
+    def _new_id(self) -> str:
+        return self._ids.message_id(self._connection.server_time())
 
 
 def _positive_ms(duration: Duration, what: str) -> int:
@@ -434,20 +303,3 @@ def _positive_ms(duration: Duration, what: str) -> int:
     if milliseconds == 0:
         raise InvalidInputError(f"{what} must be more than nothing")
     return milliseconds
-
-
-def _message(row: Sequence[Any]) -> Message:
-    fields = pairs(row[1])
-    return Message(
-        message_id=row[0].decode(),
-        queue_name=fields[b"queue"].decode(),
-        payload=decode_data(fields[b"body"]),
-        headers=decode_data(fields[b"headers"]) if fields[b"headers"] else None,
-        deployment_id=fields[b"deployment"].decode() or None,
-        idempotency_key=fields[b"key"].decode() or None,
-        attempt=int(fields[b"attempt"]),
-        failures=int(fields[b"failures"]),
-        receipt=fields[b"receipt"].decode(),
-        enqueued_at=from_ms(fields[b"enqueued_at"]),
-        due_at=from_ms(fields[b"due_at"]),
-    )

@@ -465,7 +465,7 @@ async def test_silence_is_no_trouble(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Many silences in a row: the line is asked, and stands."""
-    monkeypatch.setattr(redis_world.hints, "_IDLE_SECONDS", 0.02)
+    monkeypatch.setattr(redis_world.hints, "_IDLE_SECONDS", 0.25)
     caplog.set_level(logging.WARNING, "redis_world")
     pings = 0
     ping = redis.asyncio.client.PubSub.ping
@@ -478,7 +478,7 @@ async def test_silence_is_no_trouble(
     monkeypatch.setattr(redis.asyncio.client.PubSub, "ping", counted)
     async with backend.world() as world:
         async with reading(world) as reader:
-            await until(lambda: pings >= 5)
+            await until(lambda: pings >= 3)
             await world.streams.write(RUN, "s", b"a")
             await reader.has(b"a")
         async with reading(world, "other") as reader:

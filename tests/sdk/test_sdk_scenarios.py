@@ -16,7 +16,7 @@ from vercel import workflow as sdk
 from vercel.workflow._internal import world as w
 
 from redis_world.vercel import VercelWorld
-from support.sdk import Site, ended, flows, settled, until, value_of
+from support.sdk import Site, ended, flows, hook_of, settled, until, value_of
 from support.sdk_files import bodies, open_gate
 
 
@@ -43,19 +43,6 @@ async def count_bodies(adapter: VercelWorld, run: sdk.Run[Any]) -> list[int]:
     ran = bodies(run.run_id)
     assert started == ran
     return [ran[step_id] for step_id in ids]
-
-
-async def hook_of(token: str) -> sdk.Hook:
-    """Wait until there is a hook with this token."""
-
-    async def look() -> sdk.Hook | None:
-        with contextlib.suppress(sdk.HookNotFoundError):
-            return await sdk.get_hook_by_token(token)
-        return None
-
-    found = await until(look, what="the hook")
-    assert found is not None
-    return found
 
 
 async def test_no_step(adapter: VercelWorld) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from vercel import workflow as sdk
 from vercel.workflow import Run
 from vercel.workflow._internal import runtime
 from vercel.workflow._internal import world as sdk_world
@@ -144,6 +145,19 @@ async def until(look: Callable[[], Awaitable[T]], *, what: str = "") -> T:
             return found
         assert time.monotonic() < deadline, f"it did not come: {what or look}"
         await asyncio.sleep(0.02)
+
+
+async def hook_of(token: str) -> sdk.Hook:
+    """Wait until there is a hook with this token."""
+
+    async def look() -> sdk.Hook | None:
+        with contextlib.suppress(sdk.HookNotFoundError):
+            return await sdk.get_hook_by_token(token)
+        return None
+
+    found = await until(look, what="the hook")
+    assert found is not None
+    return found
 
 
 async def ended(adapter: VercelWorld, run: Run[Any]) -> StoredRun:

@@ -15,6 +15,7 @@ from redis_world.events.log import FIRST_PAGE, LogReader, slot_of
 from redis_world.events.request import Builder, Request
 from redis_world.events.validation import parse_event, validate_event
 from redis_world.ids import MAX_SLOT, IdFactory, event_slot, new_request_id
+from redis_world.messages import Enqueue, message_args, pack_message, run_of
 from redis_world.models import (
     BaseEvent,
     CreateEvent,
@@ -73,6 +74,7 @@ class Events:
         since_cursor: str | None = None,
         event_count: int | None = None,
         preload_events: bool = False,
+        enqueue: Enqueue | None = None,
         compute_instance_id: str | None = None,  # noqa: ARG002 - accepted by contract
         replay_divergence_count: int | None = None,  # noqa: ARG002
         via_step_dispatch: bool | None = None,  # noqa: ARG002
@@ -92,6 +94,9 @@ class Events:
             since_cursor: return the events after this cursor, the own one included.
             event_count: how many events the writer had seen: return those between.
             preload_events: on hook_received, return the run and its whole log.
+            enqueue: a message that is sent in the same script: it is there if and only if the
+                event is. On a repeated resume, and on a run_started of a run that runs already,
+                it is sent too.
             compute_instance_id: accepted and ignored, as the next two are.
             replay_divergence_count: accepted and ignored.
             via_step_dispatch: accepted and ignored.
@@ -112,7 +117,14 @@ class Events:
             raise InvalidInputError(f"event_count is a number from 0 up, not {event_count!r}")
         await self._connection.open()
         request = self._request(
-            run_id, model, resolve_data, resume_id, payload_digest, occurred_at, request_id
+            run_id,
+            model,
+            resolve_data,
+            resume_id,
+            payload_digest,
+            occurred_at,
+            request_id,
+            enqueue,
         )
         if after is not None:
             return await self._create_since(request, after)
@@ -236,6 +248,7 @@ class Events:
         payload_digest: str | None,
         occurred_at: datetime | None,
         request_id: str | None,
+        enqueue: Enqueue | None,
     ) -> Request:
         if resolve_data not in ("all", "none"):
             raise InvalidInputError(f"resolve_data is 'all' or 'none', not {resolve_data!r}")
@@ -249,9 +262,10 @@ class Events:
                 raise InvalidEventError(f"occurred_at: {error.errors()[0]['msg']}") from None
         server_time = self._connection.server_time()
         is_resume = event.event_type == "hook_received"
+        run_id = run_id or self._ids.run_id(server_time)
         return Request(
             event=event,
-            run_id=run_id or self._ids.run_id(server_time),
+            run_id=run_id,
             op=request_id or new_request_id(),
             keys=self._connection.keys,
             config=self._connection.config,
@@ -261,7 +275,14 @@ class Events:
             occurred_at=occurred_at,
             made_id=made_id,
             server_time=server_time,
+            outbox=b"" if enqueue is None else self._pack(enqueue, run_id, server_time),
         )
+
+    def _pack(self, enqueue: Enqueue, run_id: str, server_time: int) -> bytes:
+        if run_of(enqueue.payload) not in ("", run_id):
+            raise InvalidInputError("the message that an event brings along is of the same run")
+        limit = self._connection.config.max_payload_bytes
+        return pack_message(message_args(enqueue, self._ids.message_id(server_time), limit))
 
     async def _run(self, request: Request, *reads: Command) -> tuple[EventResult, Sequence[Any]]:
         """Run the event's script; `reads` go behind it in the same round trip."""
@@ -269,7 +290,10 @@ class Events:
         reply, *rest = await self._connection.call_then(call.script, call.keys, call.args, reads)
         if reply[0] not in call.accepted:
             raise_refusal(reply, run_id=request.run_id, entity_id=call.entity_id)
-        return call.read(reply), rest
+        result = call.read(reply)
+        if message_id := reply[3]:
+            result = result.model_copy(update={"message_id": message_id.decode()})
+        return result, rest
 
     async def _create_preloaded(self, request: Request) -> EventResult:
         """run_started with the beginning of the log."""

@@ -41,7 +41,7 @@ def hook_created(request: Request) -> Call:
                 correlation_id=hook_id,
                 spec_version=request.spec_version,
                 event_data=HookConflictData(
-                    token=data.token, conflicting_run_id=reply[3].decode()
+                    token=data.token, conflicting_run_id=reply[4].decode()
                 ),
                 run_id=request.run_id,
                 event_id=event_id(slot),
@@ -53,8 +53,8 @@ def hook_created(request: Request) -> Call:
         return EventResult(
             event=request.stored_event(slot, at),
             hook=hook_from(
-                reply[3],
                 reply[4],
+                reply[5],
                 request.config.environment,
                 request.resolve_data,
                 request.own_payload(slot),
@@ -76,7 +76,6 @@ def hook_created(request: Request) -> Call:
         },
         args={
             **request.common(),
-            "base": keys.base,
             "run_id": request.run_id,
             "data": stored,
             "payload": payload,
@@ -104,7 +103,7 @@ def hook_received(request: Request) -> Call:
         if reply[0] == b"REPEATED":
             return EventResult(
                 event=event_from(
-                    request.run_id, reply[1], pairs(reply[2]), reply[3], request.resolve_data
+                    request.run_id, reply[1], pairs(reply[4]), reply[5], request.resolve_data
                 )
             )
         changes = {} if request.resume_id is None else {"resume_id": request.resume_id}
@@ -149,7 +148,6 @@ def hook_disposed(request: Request) -> Call:
         },
         args={
             **request.common(),
-            "base": request.keys.base,
             "run_id": request.run_id,
             "data": stored,
         },

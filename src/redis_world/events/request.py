@@ -35,6 +35,8 @@ class Request:
     """Whether the run id was made by this World just now."""
     server_time: int
     """The server's time in ms, as this process knows it."""
+    outbox: bytes
+    """The message that the event brings along, packed; empty for none."""
 
     @property
     def run(self) -> RunKeys:
@@ -56,6 +58,8 @@ class Request:
     def common(self) -> dict[str, Any]:
         """The arguments that every event script begins with."""
         return {
+            "base": self.keys.base,
+            "outbox": self.outbox,
             "op": self.op,
             "spec_version": str(self.spec_version),
             "occurred_at": "" if self.occurred_at is None else str(to_ms(self.occurred_at)),

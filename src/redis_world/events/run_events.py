@@ -37,7 +37,7 @@ def _run_result(request: Request, reply: Sequence[Any], **event_changes: Any) ->
     slot = reply[1]
     return EventResult(
         event=request.stored_event(slot, reply[2], **event_changes),
-        run=run_from(request.run_id, reply[3], request.resolve_data, request.own_payload(slot)),
+        run=run_from(request.run_id, reply[4], request.resolve_data, request.own_payload(slot)),
         max_events=request.config.max_events_per_run,
     )
 
@@ -86,7 +86,6 @@ def run_created(request: Request) -> Call:
         args={
             **request.common(),
             **_creation_args(data),
-            "base": request.keys.base,
             "run_id": request.run_id,
             "id_time": "" if request.made_id else str(id_time),
             "data": stored,
@@ -110,7 +109,7 @@ def run_started(request: Request) -> Call:
     def read(reply: Sequence[Any]) -> EventResult:
         if reply[0] == b"RUNNING":
             return EventResult(
-                run=run_from(request.run_id, reply[3], request.resolve_data),
+                run=run_from(request.run_id, reply[4], request.resolve_data),
                 max_events=request.config.max_events_per_run,
             )
         return _run_result(request, reply, event_data=None)
@@ -121,7 +120,6 @@ def run_started(request: Request) -> Call:
         args={
             **request.common(),
             **_creation_args(data),
-            "base": request.keys.base,
             "run_id": request.run_id,
             "creates": "1" if creates else "",
             "data": stored,
@@ -146,7 +144,6 @@ def _finish(request: Request, **extra: bytes) -> Call:
         },
         args={
             **request.common(),
-            "base": request.keys.base,
             "run_id": request.run_id,
             "data": stored,
             "payload": payload,

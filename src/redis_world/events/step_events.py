@@ -33,7 +33,7 @@ def _step_result(request: Request, reply: Sequence[Any]) -> EventResult:
     slot = reply[1]
     return EventResult(
         event=request.stored_event(slot, reply[2]),
-        step=step_from(request.run_id, reply[3], request.resolve_data, request.own_payload(slot)),
+        step=step_from(request.run_id, reply[4], request.resolve_data, request.own_payload(slot)),
     )
 
 
@@ -77,7 +77,7 @@ def step_started(request: Request) -> Call:
     def read(reply: Sequence[Any]) -> EventResult:
         return EventResult(
             event=request.stored_event(reply[1], reply[2], event_data=rest),
-            step=step_from(request.run_id, reply[3], request.resolve_data),
+            step=step_from(request.run_id, reply[4], request.resolve_data),
             step_created=True if lazy else None,
         )
 

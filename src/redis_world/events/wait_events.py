@@ -16,7 +16,7 @@ __all__ = ["wait_completed", "wait_created"]
 def _wait_result(request: Request, reply: Sequence[Any]) -> EventResult:
     return EventResult(
         event=request.stored_event(reply[1], reply[2]),
-        wait=wait_from(request.run_id, request.correlation_id, reply[3]),
+        wait=wait_from(request.run_id, request.correlation_id, reply[4]),
     )
 
 

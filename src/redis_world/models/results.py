@@ -39,6 +39,8 @@ class EventResult(Model):
         cursor: where a further `events.list` goes on.
         has_more: whether `events` was cut short.
         max_events: the event ceiling of the run; in every result that carries a run.
+        message_id: the message that stands for the one that was brought along; None where
+            there was none, or its step is over.
     """
 
     event: Event | None = None
@@ -51,6 +53,7 @@ class EventResult(Model):
     cursor: str | None = None
     has_more: bool | None = None
     max_events: int | None = None
+    message_id: str | None = None
 
 
 class StreamInfo(Model):

@@ -17,6 +17,7 @@ from redis_world import RedisWorld, errors
 from redis_world.codec import Duration
 from redis_world.models import Event, EventResult, ResolveData
 from redis_world.runs import TERMINAL
+from redis_world.vercel.outbox import ahead, delivery
 from redis_world.vercel.translation import (
     ENDED_AS_CONFLICT,
     ENDED_AS_EXPIRED,
@@ -90,10 +91,14 @@ class VercelWorld(w.World):
         headers: dict[str, str] | None = None,
         **_kwargs: Any,
     ) -> str:
+        payload = message.model_dump()
+        sent = ahead().take(payload, delayed=bool(delay_seconds))
+        if sent is not None:
+            return sent
         try:
             message_id = await self.world.queue.send(
                 queue_name,
-                message.model_dump(),
+                payload,
                 delay=delay_seconds or 0.0,
                 idempotency_key=idempotency_key,
                 headers=headers,
@@ -118,7 +123,7 @@ class VercelWorld(w.World):
                 f"two registries of workflows have the topic {queue_name_prefix!r}: give one of "
                 "them a namespace of its own, Workflows(namespace=...)"
             )
-        self.handlers[queue_name_prefix] = handler
+        self.handlers[queue_name_prefix] = _Delivery(handler)
 
         async def http_handler(request: w.HTTPRequest) -> w.HTTPResponse:  # noqa: ARG001
             return w.HTTPResponse.json(
@@ -134,7 +139,9 @@ class VercelWorld(w.World):
             run = await self.world.runs.get(run_id)
         except errors.WorldError as error:
             raise translate(error) from error
-        return w.WorkflowRunAdaptor.from_wire(run.to_wire())
+        found = w.WorkflowRunAdaptor.from_wire(run.to_wire())
+        ahead().learn(found)
+        return found
 
     async def steps_get(self, run_id: str, step_id: str) -> w.WorkflowStep:
         try:
@@ -152,12 +159,20 @@ class VercelWorld(w.World):
 
     async def events_create(self, run_id: str | None, data: w.Event) -> w.EventResult:
         resolve: ResolveData = "all" if data.event_type in _NEEDS_PAYLOADS else "none"
+        enqueue = ahead().message_for(run_id, data, self.get_environment())
         try:
             result = await self.world.events.create(
-                run_id, data.model_dump(), resolve_data=resolve, skip_preload=True, **_resume(data)
+                run_id,
+                data.model_dump(),
+                resolve_data=resolve,
+                skip_preload=True,
+                enqueue=enqueue,
+                **_resume(data),
             )
         except errors.WorldError as error:
             raise await self._refusal(run_id or "", data, error) from error
+        if enqueue is not None:
+            ahead().remember(enqueue, result.message_id or _NOT_STORED)
         return _sdk_result(data, result)
 
     async def events_list(
@@ -276,6 +291,21 @@ class VercelWorld(w.World):
         return expired(error)
 
 
+class _Delivery:
+    """A registry's handler, each call of which is a delivery of its own."""
+
+    def __init__(self, handler: w.QueueHandler) -> None:
+        self.handler = handler
+
+    async def __call__(
+        self, payload: dict[str, Any], /, *, attempt: int, queue_name: str, message_id: str
+    ) -> w.QueueContinuation | None:
+        with delivery(queue_name):
+            return await self.handler(
+                payload, attempt=attempt, queue_name=queue_name, message_id=message_id
+            )
+
+
 def _build_codecs() -> None:
     """Have the SDK read the annotations of its own steps here and now.
 
@@ -289,6 +319,8 @@ def _build_codecs() -> None:
 
 def _registry_of(handler: object) -> object:
     """The registry that a handler serves: the same one may register itself again."""
+    if isinstance(handler, _Delivery):
+        handler = handler.handler
     if isinstance(handler, functools.partial):
         return handler.keywords.get("registry", handler)
     return handler

@@ -1,0 +1,32 @@
+-- @include lib/queue
+
+-- The message that an event brings along: sent in the event's own script, so that none is
+-- ever there without the other. It comes packed into one argument, since most events have none:
+-- netstrings (`<length>:<bytes>`) of topic, id, run, kind, step, key, queue name, deployment,
+-- headers, body and delay.
+
+local function unpack_netstrings(packed)
+  local fields, position = {}, 1
+  while position <= #packed do
+    local colon = string.find(packed, ':', position, true)
+    local length = tonumber(string.sub(packed, position, colon - 1))
+    fields[#fields + 1] = string.sub(packed, colon + 1, colon + length)
+    position = colon + length + 1
+  end
+  return fields
+end
+
+-- Sends the message, if there is one. Returns the id of the message that stands for it; empty
+-- for none, also when its step is over.
+local function send_along(base, at, outbox)
+  if outbox == '' then
+    return ''
+  end
+  local topic, id, run, kind, step, key, queue, deployment, headers, body, delay =
+    unpack(unpack_netstrings(outbox))
+  return push(base, topic, at, {
+    id = id, run = run, kind = kind, step = step, key = key, queue = queue,
+    deployment = deployment, headers = headers, body = body,
+    due_at = string.format('%.0f', tonumber(at) + tonumber(delay)),
+  }) or ''
+end

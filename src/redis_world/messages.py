@@ -1,0 +1,235 @@
+"""What a message is: its queue name, run and kind, and how it travels (contract, section 7)."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from redis_world.codec import Duration, decode_data, encode_data, from_ms, to_duration_ms
+from redis_world.errors import InvalidEventError, InvalidInputError
+from redis_world.rows import pairs
+from redis_world.text import utf8
+
+__all__ = [
+    "Enqueue",
+    "FollowUp",
+    "Message",
+    "backoff",
+    "check_topic",
+    "encode_body",
+    "kind_of",
+    "message_args",
+    "message_from",
+    "pack_message",
+    "run_of",
+    "step_of",
+    "topic_of",
+]
+
+_QUEUE_NAME: Final = re.compile(r"(__(?:[a-z][a-z0-9]*_)?wkf_workflow_).+", re.DOTALL)
+_TOPIC: Final = re.compile(r"__(?:[a-z][a-z0-9]*_)?wkf_workflow_")
+_WAKE_KEYS: Final = frozenset({"runId", "requestedAt", "traceCarrier", "hookResumeTiming"})
+"""A message of these keys alone says no more than "look at the run"."""
+
+_BACKOFF_SECONDS: Final = 5.0
+_BACKOFF_FLAT: Final = 3
+"""How many failures wait the same short time."""
+_BACKOFF_CAP_SECONDS: Final = 300.0
+
+
+def topic_of(queue_name: str) -> str:
+    """The topic of a queue name: all of it up to the workflow's id.
+
+    Raises:
+        InvalidInputError: it is not `__wkf_workflow_<id>` or `__<namespace>_wkf_workflow_<id>`.
+    """
+    match = _QUEUE_NAME.fullmatch(queue_name) if isinstance(queue_name, str) else None
+    if match is None:
+        raise InvalidInputError(
+            f"{queue_name!r} is no queue name: they are __wkf_workflow_<id> or "
+            "__<namespace>_wkf_workflow_<id>, the namespace lower-case letters and digits"
+        )
+    return match[1]
+
+
+def check_topic(topic: str) -> str:
+    """Check a topic.
+
+    Raises:
+        InvalidInputError: it is not `__wkf_workflow_` or `__<namespace>_wkf_workflow_`.
+    """
+    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
+        raise InvalidInputError(
+            f"{topic!r} is no topic: they are __wkf_workflow_ or __<namespace>_wkf_workflow_"
+        )
+    return topic
+
+
+def backoff(failures: int) -> float:
+    """Seconds to wait after so many failures: 5 for the first ones, then doubling, capped.
+
+    A tenth of it is chance, so that what failed together does not come back together.
+    """
+    doublings = max(0, failures - _BACKOFF_FLAT)
+    seconds = min(_BACKOFF_CAP_SECONDS, _BACKOFF_SECONDS * 2.0 ** min(doublings, 16))
+    return seconds * random.uniform(1.0, 1.1)  # noqa: S311 - spreads load, guards nothing
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """The continuation of a message: sent, with the ack of its predecessor, in one step.
+
+    Attributes:
+        delay: until it is due.
+        idempotency_key: its key; without one it takes over its predecessor's.
+    """
+
+    delay: Duration = 0.0
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """A message that an event brings along: both are stored, or neither.
+
+    Attributes:
+        queue_name: as of `queue.send`, as the other fields are.
+        payload: its `runId`, if it has one, is the run of the event.
+    """
+
+    queue_name: str
+    payload: Mapping[str, Any]
+    delay: Duration = 0.0
+    idempotency_key: str | None = None
+    headers: Mapping[str, str] | None = None
+    deployment_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A leased message.
+
+    Attributes:
+        attempt: deliveries so far, this one and lost ones included; 1 at the first.
+        failures: deliveries that ended in an error.
+        receipt: what proves the lease; of no use once it ended.
+    """
+
+    message_id: str
+    queue_name: str
+    payload: dict[str, Any]
+    headers: dict[str, str] | None
+    deployment_id: str | None
+    idempotency_key: str | None
+    attempt: int
+    failures: int
+    receipt: str = field(repr=False)
+    enqueued_at: datetime
+    due_at: datetime
+
+    @property
+    def topic(self) -> str:
+        """The topic that the message was claimed from."""
+        return topic_of(self.queue_name)
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that it is about, if any."""
+        return run_of(self.payload) or None
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it asks for a step, not for a replay."""
+        return step_of(self.payload) != ""
+
+
+def run_of(payload: Mapping[str, Any]) -> str:
+    """The run of a message, or "": a health check is nobody's, whatever it names."""
+    run_id = payload.get("runId")
+    if "__healthCheck" in payload or not isinstance(run_id, str):
+        return ""
+    return run_id
+
+
+def step_of(payload: Mapping[str, Any]) -> str:
+    """The step that a message asks for, or ""."""
+    step_id = payload.get("stepId")
+    return step_id if run_of(payload) and isinstance(step_id, str) else ""
+
+
+def kind_of(payload: Mapping[str, Any], key: str, delay: int) -> str:
+    """The kind of a message, which decides how it is delivered."""
+    if not run_of(payload):
+        return "other"
+    if step_of(payload):
+        return "step"
+    if set(payload) <= _WAKE_KEYS and not key and not delay:
+        return "wake"
+    return "replay"
+
+
+def encode_body(payload: Mapping[str, Any], limit: int) -> bytes:
+    """A payload as it is stored.
+
+    Raises:
+        InvalidInputError: it is no mapping, has a value that can't be stored, or is too large.
+    """
+    if not isinstance(payload, Mapping):
+        raise InvalidInputError(f"a payload is a mapping, not {type(payload).__name__}")
+    body = encode_data(dict(payload), "the payload")
+    if len(body) > limit:
+        raise InvalidEventError(f"the payload has {len(body)} bytes; the limit is {limit}")
+    return body
+
+
+def message_args(enqueue: Enqueue, message_id: str, limit: int) -> dict[str, Any]:
+    """A message as named arguments of a script.
+
+    Raises:
+        InvalidInputError: the name, the delay or the payload is not valid.
+    """
+    delay = to_duration_ms(enqueue.delay, "delay")
+    key = enqueue.idempotency_key or ""
+    headers = enqueue.headers
+    body = encode_body(enqueue.payload, limit)
+    return {
+        "topic": topic_of(enqueue.queue_name),
+        "message_id": message_id,
+        "run_id": run_of(enqueue.payload),
+        "kind": kind_of(enqueue.payload, key, delay),
+        "step_id": step_of(enqueue.payload),
+        "idempotency": key,
+        "queue_name": enqueue.queue_name,
+        "deployment_id": enqueue.deployment_id or "",
+        "headers": encode_data(dict(headers), "headers") if headers else b"",
+        "body": body,
+        "delay": str(delay),
+    }
+
+
+def pack_message(args: Mapping[str, Any]) -> bytes:
+    """The arguments of `message_args` as one: netstrings, in their order."""
+    fields = (utf8(value) if isinstance(value, str) else value for value in args.values())
+    return b"".join(b"%d:%s" % (len(value), value) for value in fields)
+
+
+def message_from(row: Sequence[Any]) -> Message:
+    """A leased message from its id and its hash."""
+    fields = pairs(row[1])
+    return Message(
+        message_id=row[0].decode(),
+        queue_name=fields[b"queue"].decode(),
+        payload=decode_data(fields[b"body"]),
+        headers=decode_data(fields[b"headers"]) if fields[b"headers"] else None,
+        deployment_id=fields[b"deployment"].decode() or None,
+        idempotency_key=fields[b"key"].decode() or None,
+        attempt=int(fields[b"attempt"]),
+        failures=int(fields[b"failures"]),
+        receipt=fields[b"receipt"].decode(),
+        enqueued_at=from_ms(fields[b"enqueued_at"]),
+        due_at=from_ms(fields[b"due_at"]),
+    )

@@ -1,0 +1,154 @@
+"""Which message the runtime will send after an event, so that the event can bring it along.
+
+The runtime writes an event and then, in a second call, queues the message that goes with it. A
+process that dies between the two leaves a run that nobody ever wakes. So the adapter sends the
+message with the event, in one script, and answers the runtime's own `queue()` from memory.
+
+What was sent ahead is remembered in the context of the caller: a delivery, or the code that
+starts a run or resumes a hook.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+from vercel.workflow._internal import world as w
+
+from redis_world.messages import Enqueue, run_of, step_of
+
+__all__ = ["Ahead", "ahead", "delivery"]
+
+K = TypeVar("K")
+
+_MEMORY: Final = 1024
+"""How much one caller remembers; the runtime asks for a message right after its event."""
+
+
+@dataclass(slots=True)
+class Ahead:
+    """What one caller has sent ahead, and what it needs to know for it."""
+
+    queue_name: str | None = None
+    """The queue that the present delivery came from; None outside of a delivery."""
+    queues: dict[str, str] = field(default_factory=dict)
+    """Run -> its queue, for the runs that the caller has looked up of late."""
+    sent: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Run and step -> the message that the runtime has yet to ask for."""
+
+    def learn(self, run: w.WorkflowRun) -> None:
+        """Note the queue of a run: who resumes a hook looks up its run first."""
+        queue_name = _queue_of(run.workflow_name, run.execution_context)
+        if queue_name is not None:
+            _put(self.queues, run.run_id, queue_name)
+
+    def message_for(
+        self, run_id: str | None, event: w.Event, environment: str | None
+    ) -> Enqueue | None:
+        """The message that the runtime will send after this event, if it will."""
+        if run_id is None:
+            return None
+        match event:
+            case w.RunCreatedEvent():
+                return _first_message(run_id, event, environment)
+            case w.StepCreatedEvent() if self.queue_name is not None:
+                return _step_message(run_id, event, self.queue_name)
+            case w.StepCompletedEvent() | w.StepFailedEvent() if self.queue_name is not None:
+                return _wake(run_id, self.queue_name)
+            # In a delivery the runtime itself goes on with what it has received.
+            case w.HookReceivedEvent() if self.queue_name is None and run_id in self.queues:
+                return _wake(run_id, self.queues[run_id])
+            case _:
+                return None
+
+    def remember(self, enqueue: Enqueue, message_id: str) -> None:
+        """Note that a message was sent ahead."""
+        _put(self.sent, _place(enqueue.payload), message_id)
+
+    def take(self, payload: Mapping[str, Any], *, delayed: bool) -> str | None:
+        """The message that was sent ahead for this one, once; None for none."""
+        if delayed or not run_of(payload):
+            return None
+        return self.sent.pop(_place(payload), None)
+
+
+_current: ContextVar[Ahead | None] = ContextVar("redis_world_ahead", default=None)
+
+
+def ahead() -> Ahead:
+    """What the present caller has sent ahead."""
+    found = _current.get()
+    if found is None:
+        found = Ahead()
+        _current.set(found)
+    return found
+
+
+@contextlib.contextmanager
+def delivery(queue_name: str) -> Iterator[None]:
+    """The context of one delivery: all tasks that its handler starts share it."""
+    token = _current.set(Ahead(queue_name))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _place(payload: Mapping[str, Any]) -> tuple[str, str]:
+    return run_of(payload), step_of(payload)
+
+
+def _put(memory: dict[K, str], key: K, value: str) -> None:
+    """Remember something, and forget the oldest: a caller may live for long."""
+    memory[key] = value
+    if len(memory) > _MEMORY:
+        del memory[next(iter(memory))]
+
+
+def _queue_of(workflow_name: str, context: Mapping[str, Any] | None) -> str | None:
+    """The queue of a run; None where its context has no valid namespace."""
+    try:
+        return w.get_queue_name(workflow_name, (context or {}).get("queueNamespace"))
+    except (ValueError, TypeError):
+        return None
+
+
+def _wake(run_id: str, queue_name: str) -> Enqueue:
+    payload = w.WorkflowInvokePayload(run_id=run_id, requested_at=datetime.now(UTC))
+    return Enqueue(queue_name, payload.model_dump())
+
+
+def _first_message(
+    run_id: str, event: w.RunCreatedEvent, environment: str | None
+) -> Enqueue | None:
+    data = event.event_data
+    queue_name = _queue_of(data.workflow_name, data.execution_context)
+    if queue_name is None:
+        return None
+    payload = w.WorkflowInvokePayload(
+        run_id=run_id,
+        run_input=w.RunInput(
+            input=data.input,
+            deployment_id=data.deployment_id,
+            workflow_name=data.workflow_name,
+            spec_version=event.spec_version,
+            execution_context=data.execution_context,
+            encryption_public_key=data.encryption_public_key,
+            environment=environment,
+        ),
+    )
+    return Enqueue(queue_name, payload.model_dump(), deployment_id=data.deployment_id)
+
+
+def _step_message(run_id: str, event: w.StepCreatedEvent, queue_name: str) -> Enqueue:
+    payload = w.WorkflowInvokePayload(
+        run_id=run_id,
+        step_id=event.correlation_id,
+        step_name=event.event_data.step_name,
+        requested_at=datetime.now(UTC),
+    )
+    return Enqueue(queue_name, payload.model_dump(), idempotency_key=event.correlation_id)

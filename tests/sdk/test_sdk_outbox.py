@@ -1,0 +1,126 @@
+"""Messages that travel with their events: no crash between the two leaves a run behind."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from vercel import workflow as sdk
+from vercel.workflow._internal import world as w
+
+from redis_world.errors import WorldUnavailableError
+from redis_world.vercel import VercelWorld
+from support.sdk import Site, flows, hook_of, idle, settled, value_of
+from support.sdk_files import FOLDER
+
+
+@pytest_asyncio.fixture
+async def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[VercelWorld]:
+    """A World in this process alone."""
+    monkeypatch.setenv(FOLDER, str(folder))
+    site = Site("memory", f"memory://outbox-{secrets.token_hex(6)}", "outbox")
+    async with site.adapter() as adapter:
+        yield adapter
+
+
+@pytest.fixture
+def no_sends(here: VercelWorld, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is sent by a call of its own."""
+    sent: list[str] = []
+    send = here.world.queue.send
+
+    async def counted(queue_name: str, payload: Any, **options: Any) -> str | None:
+        sent.append(queue_name)
+        return await send(queue_name, payload, **options)
+
+    monkeypatch.setattr(here.world.queue, "send", counted)
+    return sent
+
+
+async def test_no_message_costs_a_call(here: VercelWorld, no_sends: list[str]) -> None:
+    assert await value_of(here, await sdk.start(flows.sequential, 3)) == 3
+    assert await value_of(here, await sdk.start(flows.fan_out, 10)) is not None
+    await idle(here.world)
+    assert no_sends == []
+
+
+async def test_a_start_that_dies_before_it_queues_is_a_start(
+    here: VercelWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_ids: list[str] = []
+
+    async def dies(_queue_name: str, message: Any, **_options: Any) -> str:
+        run_ids.append(message.run_id)
+        raise WorldUnavailableError("the process is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(here, "queue", dies)
+        with pytest.raises(WorldUnavailableError):
+            await sdk.start(flows.no_step, 1)
+    run = sdk.get_run(run_ids[0])
+    assert await value_of(here, run) == 2
+
+
+async def test_a_delivery_that_dies_before_it_queues_its_steps_leaves_none_behind(
+    here: VercelWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replay that follows sees the step and would never queue it again."""
+    queue = here.queue
+    died: list[str] = []
+
+    async def dies_once(queue_name: str, message: Any, **options: Any) -> str:
+        if message.step_id is not None and not died:
+            died.append(message.step_id)
+            raise WorldUnavailableError("the process is gone")
+        return await queue(queue_name, message, **options)
+
+    monkeypatch.setattr(here, "queue", dies_once)
+    run = await sdk.start(flows.sequential, 2)
+    assert await value_of(here, run) == 2
+    assert died
+    # What died is tried again later, and finds nothing to do.
+    await here.world.sweep()
+    log = (await here.world.events.list(run.run_id)).data
+    assert [each.event_type for each in log].count("step_created") == 2
+
+
+async def test_a_resume_that_dies_before_it_queues_wakes_the_run(
+    here: VercelWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = secrets.token_hex(8)
+    run = await sdk.start(flows.approved, token)
+
+    async def dies(*_args: Any, **_options: Any) -> str:
+        raise WorldUnavailableError("the process is gone")
+
+    await hook_of(token)
+    with monkeypatch.context() as patch:
+        patch.setattr(here, "queue", dies)
+        with pytest.raises(WorldUnavailableError):
+            await flows.Approval(by="ann").resume(token)
+    assert await value_of(here, run) == "ann"
+
+
+async def test_outside_of_a_delivery_only_what_the_runtime_sends_is_sent(
+    here: VercelWorld,
+) -> None:
+    """Somebody who writes a step's events by hand has said nothing of a queue."""
+    run = await sdk.start(flows.no_step, 1)
+    await settled(here, run)
+    created = await here.events_create(
+        None,
+        w.RunCreatedEventData(deployment_id="", workflow_name="by hand", input=b"").into_event(),
+    )
+    assert created.run is not None
+    run_id = created.run.run_id
+    await here.events_create(run_id, w.RunStartedEvent())
+    data = w.StepCreatedEventData(step_name="s", input=b"")
+    await here.events_create(run_id, data.into_event("step_1"))
+    await here.events_create(run_id, w.StepStartedEvent(correlation_id="step_1"))
+    await here.events_create(run_id, w.StepCompletedEventData(result=b"").into_event("step_1"))
+    stats = await here.world.queue.stats("__wkf_workflow_")
+    assert (stats.ready, stats.delayed, stats.leased) == (0, 0, 0)
