@@ -2,9 +2,9 @@
 
 local LOG_OPTIONAL = { 'corr', 'data', 'occ', 'resume', 'digest', 'token', 'owner' }
 
--- Appends one event and returns its slot. Redis itself picks the next id after `0-*`, so that
--- slots are dense and a rejected event consumes none. Optional fields are left out when they
--- are empty or nil; so is the payload, which always has at least its tag byte.
+-- Appends one event and returns its slot. Under the id `0-*` Redis itself counts on from the last
+-- entry, so that slots are dense and a rejected event consumes none. Optional fields are left out
+-- when they are empty or nil; so is the payload, which always has at least its tag byte.
 local function append(events, payloads, event)
   local entry = { 'type', event.type, 'at', event.at, 'spec', event.spec, 'op', event.op }
   for _, name in ipairs(LOG_OPTIONAL) do

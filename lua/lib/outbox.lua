@@ -1,3 +1,4 @@
+-- @include lib/later
 -- @include lib/queue
 
 -- The message that an event brings along: sent in the event's own script, so that none is
@@ -27,6 +28,6 @@ local function send_along(base, at, outbox)
   return push(base, topic, at, {
     id = id, run = run, kind = kind, step = step, key = key, queue = queue,
     deployment = deployment, headers = headers, body = body,
-    due_at = string.format('%.0f', tonumber(at) + tonumber(delay)),
+    due_at = later(at, delay),
   }) or ''
 end

@@ -1,6 +1,5 @@
 -- @include lib/keys
 -- @include lib/run
--- @include lib/step_status
 
 -- Messages: what sends, settles and releases them. A message is in exactly one of the sets
 -- due, leased, held and dead. The bookkeeping hash of its run has
@@ -50,7 +49,7 @@ local function push(base, topic, at, message)
   end
   if message.kind == 'step' then
     local step = step_key(base, message.run, message.step)
-    if is_step_terminal(redis.call('HGET', step, 'status')) then
+    if is_terminal(redis.call('HGET', step, 'status')) then
       return nil
     end
   end
@@ -148,6 +147,16 @@ local function load_message(message)
     run = fields[1], kind = fields[2], step = fields[3], key = fields[4],
     receipt = fields[5] or '', failures = tonumber(fields[6]), lost = tonumber(fields[7]),
   }
+end
+
+-- Takes a message off its lease for whoever has the receipt of it: its fields, or nil when the
+-- lease was lost. The ZREM is the first write of the scripts that call it: a server that is full
+-- refuses a growing command only there, so that a full queue can still drain.
+local function end_lease(leased, message, message_id, receipt)
+  local fields = load_message(message)
+  if fields and fields.receipt == receipt and redis.call('ZREM', leased, message_id) == 1 then
+    return fields
+  end
 end
 
 -- Moves a message that nothing more is tried for to the dead letters.

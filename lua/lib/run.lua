@@ -4,6 +4,7 @@
 
 local MIN_SPEC_VERSION, MAX_SPEC_VERSION = 2, 7
 
+-- Whether nothing more happens to a run or a step of this status; false for none at all.
 local function is_terminal(status)
   return status == 'completed' or status == 'failed' or status == 'cancelled'
 end

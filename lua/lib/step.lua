@@ -2,7 +2,6 @@
 -- @include lib/outbox
 -- @include lib/rows
 -- @include lib/run
--- @include lib/step_status
 
 -- The life of a step: creation, and the checks that open every later event of it.
 
@@ -26,7 +25,7 @@ local function open_step(run, step)
   local status = redis.call('HGET', step, 'status')
   if not status then
     return nil, { 'STEP_NOT_FOUND' }
-  elseif is_step_terminal(status) then
+  elseif is_terminal(status) then
     return nil, { 'STEP_TERMINAL', status }
   end
   local run_status = redis.call('HGET', run, 'status')

@@ -8,25 +8,25 @@
 -- Returns: OK follow_up_id | LEASE_LOST
 --
 -- @include lib/clock
+-- @include lib/later
 -- @include lib/queue
 
-local held_message = load_message(message)
-if not held_message or held_message.receipt ~= receipt
-  or redis.call('ZREM', leased, message_id) == 0 then
+local ended = end_lease(leased, message, message_id, receipt)
+if not ended then
   return { 'LEASE_LOST' }
 end
 local envelope = redis.call('HMGET', message, 'queue', 'deployment', 'headers')
 redis.call('DEL', message)
-settle(base, topic, message_id, held_message)
+settle(base, topic, message_id, ended)
 local sent
 if follow_up_id ~= '' then
   local at = now()
   sent = push(base, topic, at, {
-    id = follow_up_id, run = held_message.run, kind = kind, step = held_message.step,
+    id = follow_up_id, run = ended.run, kind = kind, step = ended.step,
     key = idempotency, queue = envelope[1], deployment = envelope[2], headers = envelope[3],
-    body = body, due_at = string.format('%.0f', tonumber(at) + tonumber(delay)),
+    body = body, due_at = later(at, delay),
   })
 end
-release(base, held_message.run, message_id)
-count_down(base, held_message.run)
+release(base, ended.run, message_id)
+count_down(base, ended.run)
 return { 'OK', sent or '' }

@@ -9,6 +9,7 @@
 -- Returns: OK now next_due more messages, a message being id, then the pairs of its hash
 --
 -- @include lib/clock
+-- @include lib/later
 -- @include lib/lease
 
 local at = now()
@@ -16,7 +17,7 @@ expire_leases(base, topic, at, max_lost)
 
 local wanted = tonumber(limit)
 local budget = 4 * wanted + 32
-local deadline = string.format('%.0f', tonumber(at) + tonumber(lease))
+local deadline = later(at, lease)
 local candidates = redis.call('ZRANGE', due, '-inf', at, 'BYSCORE', 'LIMIT', 0, budget)
 local messages = {}
 local seen = 0

@@ -5,10 +5,13 @@
 -- Returns: OK | LEASE_LOST
 --
 -- @include lib/clock
+-- @include lib/later
 
+-- ZREM first: a full server refuses a growing command as a script's first write only, and a
+-- lease that can't be extended is a message handed out again.
 if redis.call('HGET', message, 'receipt') ~= receipt
-  or not redis.call('ZSCORE', leased, message_id) then
+  or redis.call('ZREM', leased, message_id) == 0 then
   return { 'LEASE_LOST' }
 end
-redis.call('ZADD', leased, string.format('%.0f', tonumber(now()) + tonumber(lease)), message_id)
+redis.call('ZADD', leased, later(now(), lease), message_id)
 return { 'OK' }

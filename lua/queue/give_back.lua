@@ -8,9 +8,8 @@
 -- @include lib/clock
 -- @include lib/queue
 
-local held_message = load_message(message)
-if not held_message or held_message.receipt ~= receipt
-  or redis.call('ZREM', leased, message_id) == 0 then
+local ended = end_lease(leased, message, message_id, receipt)
+if not ended then
   return { 'LEASE_LOST' }
 end
 local at = now()
@@ -18,6 +17,6 @@ redis.call('HINCRBY', message, 'attempt', '-1')
 redis.call('HDEL', message, 'receipt')
 redis.call('HSET', message, 'due_at', at, 'last_receipt', receipt)
 redis.call('ZADD', due, at, message_id)
-release(base, held_message.run, message_id)
+release(base, ended.run, message_id)
 hint(base, topic)
 return { 'OK' }

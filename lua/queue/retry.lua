@@ -6,25 +6,25 @@
 -- Returns: OK failures | DEAD failures | LEASE_LOST
 --
 -- @include lib/clock
+-- @include lib/later
 -- @include lib/queue
 
-local held_message = load_message(message)
-if not held_message or held_message.receipt ~= receipt
-  or redis.call('ZREM', leased, message_id) == 0 then
+local ended = end_lease(leased, message, message_id, receipt)
+if not ended then
   return { 'LEASE_LOST' }
 end
 local at = now()
-local failures = tostring(held_message.failures + 1)
+local failures = tostring(ended.failures + 1)
 redis.call('HSET', message, 'failures', failures, 'last_error', last_error,
   'last_receipt', receipt)
-if held_message.failures + 1 > tonumber(max_failures) then
-  bury(base, topic, at, message_id, held_message, 'max_failures')
+if ended.failures + 1 > tonumber(max_failures) then
+  bury(base, topic, at, message_id, ended, 'max_failures')
   return { 'DEAD', failures }
 end
-local due_at = string.format('%.0f', tonumber(at) + tonumber(delay))
+local due_at = later(at, delay)
 redis.call('HDEL', message, 'receipt')
 redis.call('HSET', message, 'due_at', due_at)
 redis.call('ZADD', due, due_at, message_id)
-release(base, held_message.run, message_id)
+release(base, ended.run, message_id)
 hint(base, topic)
 return { 'OK', failures }

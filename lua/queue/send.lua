@@ -6,10 +6,11 @@
 -- Returns: OK message_id due_at | DONE when the step is terminal and nothing was stored
 --
 -- @include lib/clock
+-- @include lib/later
 -- @include lib/queue
 
 local at = now()
-local due_at = string.format('%.0f', tonumber(at) + tonumber(delay))
+local due_at = later(at, delay)
 local sent = push(base, topic, at, {
   id = message_id, run = run_id, kind = kind, step = step_id, key = idempotency,
   queue = queue_name, deployment = deployment_id, headers = headers, body = body,

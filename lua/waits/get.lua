@@ -1,10 +1,10 @@
 -- Reads a wait.
 --
 -- KEYS: wait_states
--- ARGV: wait_id
+-- ARGV: correlation_id
 -- Returns: OK state | WAIT_NOT_FOUND
 
-local state = redis.call('HGET', wait_states, wait_id)
+local state = redis.call('HGET', wait_states, correlation_id)
 if not state then
   return { 'WAIT_NOT_FOUND' }
 end

@@ -2,14 +2,14 @@
 --
 -- KEYS: waits, wait_states
 -- ARGV: order, after, limit
--- Returns: OK more waits, a wait being slot, id, state
+-- Returns: OK more waits, a wait being slot, correlation id, state
 --
 -- @include lib/page
 
 local ids, more = page_by_slot(waits, order, after, limit)
 local rows = {}
-for i, wait_id in ipairs(ids) do
-  rows[i] = { redis.call('ZSCORE', waits, wait_id), wait_id,
-    redis.call('HGET', wait_states, wait_id) }
+for i, correlation_id in ipairs(ids) do
+  rows[i] = { redis.call('ZSCORE', waits, correlation_id), correlation_id,
+    redis.call('HGET', wait_states, correlation_id) }
 end
 return { 'OK', more, rows }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import cbor2
 
-from redis_world.errors import InvalidEventError, InvalidInputError
+from redis_world.errors import InvalidEventError, InvalidInputError, WorldError
 
 __all__ = [
     "Duration",
@@ -34,6 +35,10 @@ _MAX_DURATION_MS = 9 * 10**15
 _MAX_DEPTH = 300
 """Levels of nested structures; the decoder reads 400, and what surrounds them counts too."""
 
+_STRUCTURES = (dict, list, tuple, set, frozenset)
+_PLAIN = (str, bytes, int, float, type(None))
+_CODEC_ERRORS = (cbor2.CBORError, ValueError, TypeError, OverflowError, RecursionError)
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -42,34 +47,60 @@ def encode_data(value: Any, what: str) -> bytes:
     """Encode structured data as CBOR: bytes, datetimes and integers of any size stay exact.
 
     Raises:
-        InvalidEventError: a value has no CBOR form.
+        InvalidEventError: a value has no CBOR form, or one that can't be read back.
     """
-    _check_depth(value, what)
+    is_plain = _check_structure(value, what)
     try:
-        return cbor2.dumps(value)
-    except (cbor2.CBOREncodeError, ValueError, TypeError, RecursionError) as error:
+        blob = cbor2.dumps(value)
+        if not is_plain:
+            # The encoder writes some values that the decoder refuses.
+            cbor2.loads(blob)
+    except _CODEC_ERRORS as error:
         raise InvalidEventError(f"{what} can't be stored: {error}") from None
+    return blob
 
 
-def _check_depth(value: Any, what: str) -> None:
-    """Refuse what could not be read back; far deeper, the encoder would end the process."""
+def _check_structure(value: Any, what: str) -> bool:
+    """Whether all values are of the plain types.
+
+    Raises:
+        InvalidEventError: it is too deep to be read back, or endless; much deeper, the encoder
+            would end the process.
+    """
+    is_plain = True
     level = [value]
     for _ in range(_MAX_DEPTH):
-        deeper: list[Any] = []
+        # Each structure once per level, or one that is in many places takes ages.
+        deeper: dict[int, Any] = {}
         for item in level:
             if isinstance(item, dict):
-                deeper.extend(item.values())
+                inside: Iterable[Any] = (*item.keys(), *item.values())
             elif isinstance(item, list | tuple | set | frozenset):
-                deeper.extend(item)
+                inside = item
+            else:
+                is_plain = is_plain and isinstance(item, _PLAIN)
+                continue
+            for part in inside:
+                if isinstance(part, _STRUCTURES):
+                    deeper[id(part)] = part
+                elif not isinstance(part, _PLAIN):
+                    is_plain = False
         if not deeper:
-            return
-        level = deeper
+            return is_plain
+        level = list(deeper.values())
     raise InvalidEventError(f"{what} can't be stored: it is nested {_MAX_DEPTH} levels or more")
 
 
 def decode_data(blob: bytes) -> Any:
-    """Decode what `encode_data` made."""
-    return cbor2.loads(blob)
+    """Decode what `encode_data` made.
+
+    Raises:
+        WorldError: it is not that; somebody else has written it.
+    """
+    try:
+        return cbor2.loads(blob)
+    except _CODEC_ERRORS as error:
+        raise WorldError(f"stored data can't be read: {error}") from error
 
 
 def encode_payload(value: Any, limit: int, what: str) -> bytes:
@@ -89,7 +120,7 @@ def encode_payload(value: Any, limit: int, what: str) -> bytes:
 
 def decode_payload(blob: bytes) -> Any:
     """Decode what `encode_payload` made."""
-    return blob[1:] if blob[:1] == _RAW else cbor2.loads(blob[1:])
+    return blob[1:] if blob[:1] == _RAW else decode_data(blob[1:])
 
 
 def to_ms(moment: datetime) -> int:

@@ -20,16 +20,17 @@ class WorldConfig(BaseModel):
 
     Attributes:
         namespace: prefix of every key; Worlds of different namespaces share a server unseen.
-        partitions: how many independent parts the namespace has; pinned at the first opening.
-        deployment_id: what `get_deployment_id` answers and messages are stamped with.
-        environment: what hooks are stamped with; None for none.
+        partitions: how many independent parts the namespace has; only 1 as yet, pinned at the
+            first opening.
+        deployment_id: what the SDK asks for, and stamps its runs and messages with.
+        environment: what this World tells of every hook that it reads; None: "".
         max_connections: the most connections of the command pool; callers wait for one.
         connect_timeout: seconds until a server that does not answer counts as unreachable.
         socket_timeout: seconds that a command may take.
         max_events_per_run: the event ceiling: beyond it a run begins nothing new; None: none.
         max_payload_bytes: the largest payload, message or chunk.
-        hook_retention_limit: how far ahead a hook may keep its token past its run's end.
-        retention: how long finished runs stay; None: for ever.
+        hook_retention_limit: how far ahead the `tokenRetentionUntil` of a hook may lie.
+        retention: how long finished runs stay; None: for ever. Not in force yet: none goes.
         serialize_runs: at most one replay of a run is leased at a time.
         max_failures: failed deliveries after which a message is a dead letter.
         max_lost_leases: lost leases after which a message is a dead letter.

@@ -24,6 +24,7 @@ from redis.retry import Retry
 from redis_world.config import WorldConfig
 from redis_world.errors import (
     ConfigurationError,
+    InvalidInputError,
     ScriptError,
     WorldError,
     WorldUnavailableError,
@@ -89,12 +90,14 @@ class Connection:
 
     Args:
         url: where the server is; or
-        client: a ready redis-py client, which stays its owner's.
+        client: a ready redis-py client, whose server and settings are used; it stays its
+            owner's.
         config: the World's options.
         library: the scripts.
 
     Raises:
-        ConfigurationError: the URL is none, or the client decodes its answers.
+        ConfigurationError: there is neither or both of URL and client, the URL is no server's,
+            or the client can't be used.
     """
 
     def __init__(
@@ -115,7 +118,7 @@ class Connection:
         self._state: _LoopState | None = None
         self._clock_offset = 0.0
         if client is not None:
-            _refuse_decoding(client.connection_pool.connection_kwargs)
+            _check_client(client)
         else:
             _check_url(url or "")
 
@@ -135,9 +138,8 @@ class Connection:
             if not state.opened:
                 await self._check_server(state)
                 await self._pin(state)
-                if state.client is not self._client:
-                    state.guardian = _close_with_the_loop(state.client)
-                    await anext(state.guardian)
+                state.guardian = _close_with_the_loop(state.client)
+                await anext(state.guardian)
                 state.opened = True
 
     async def aclose(self) -> None:
@@ -152,8 +154,13 @@ class Connection:
             await state.hub.aclose()
         if state.guardian is not None:
             await state.guardian.aclose()
-        elif state.client is not self._client:
+        else:
             await state.client.aclose()
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether the server is the embedded one of this process."""
+        return self._url is not None and _is_memory(self._url)
 
     @property
     def hub(self) -> HintHub:
@@ -223,9 +230,9 @@ class Connection:
         loop = asyncio.get_running_loop()
         state = self._state
         if state is None or state.loop is not loop:
-            if state is not None and state.client is not self._client:
+            if state is not None:
                 _abandon(state.client)
-            state = self._state = _LoopState(loop, self._client or self._connect())
+            state = self._state = _LoopState(loop, self._connect())
         return state
 
     def _settings(self) -> dict[str, Any]:
@@ -239,31 +246,26 @@ class Connection:
         return settings
 
     def _connect(self) -> redis.asyncio.Redis:
+        limits = {"max_connections": self.config.max_connections, "timeout": None}
+        if self._client is not None:
+            return _client_like(self._client, **limits)
         assert self._url is not None
         if _is_memory(self._url):
             return memory_client(self._url)
         pool = redis.asyncio.BlockingConnectionPool.from_url(
-            self._url,
-            max_connections=self.config.max_connections,
-            timeout=None,
-            retry=_no_retry(),
-            **self._settings(),
+            self._url, retry=_no_retry(), **limits, **self._settings()
         )
         return redis.asyncio.Redis.from_pool(pool)
 
     def _subscriber(self) -> redis.asyncio.Redis:
         """A client for the subscriber alone: it waits as long as nothing happens."""
-        if self._url is not None and _is_memory(self._url):
+        if self._client is not None:
+            return _client_like(self._client, socket_timeout=None)
+        assert self._url is not None
+        if _is_memory(self._url):
             return memory_client(self._url)
         settings = {**self._settings(), "socket_timeout": None}
-        if self._url is not None:
-            return redis.asyncio.Redis.from_url(self._url, retry=_no_retry(), **settings)
-        assert self._client is not None
-        pool = self._client.connection_pool
-        kwargs = {**pool.connection_kwargs, "socket_timeout": None}
-        return redis.asyncio.Redis.from_pool(
-            redis.asyncio.ConnectionPool(connection_class=pool.connection_class, **kwargs)
-        )
+        return redis.asyncio.Redis.from_url(self._url, retry=_no_retry(), **settings)
 
     async def _submit(self, commands: list[Command], scripts: dict[int, Script]) -> list[Reply]:
         state = self._for_this_loop()
@@ -445,6 +447,30 @@ def _is_memory(url: str) -> bool:
     return url.partition("://")[0] == MEMORY
 
 
+def _check_client(client: redis.asyncio.Redis) -> None:
+    options = client.connection_pool.connection_kwargs
+    _refuse_decoding(options)
+    if not {"host", "path", "server"} & set(options):
+        raise ConfigurationError(
+            "this client finds its server by itself (a Sentinel's, for example): that is not "
+            "supported yet"
+        )
+
+
+def _client_like(client: redis.asyncio.Redis, **settings: Any) -> redis.asyncio.Redis:
+    """A client for the server of a ready one, with a pool of our own.
+
+    The ready one's would send commands again by itself, and is its owner's to close.
+    """
+    pool = client.connection_pool
+    kwargs = {**pool.connection_kwargs, "retry": _no_retry(), **settings}
+    for name in ("retry_on_error", "retry_on_timeout"):
+        kwargs.pop(name, None)
+    return redis.asyncio.Redis.from_pool(
+        redis.asyncio.BlockingConnectionPool(connection_class=pool.connection_class, **kwargs)
+    )
+
+
 def _check_url(url: str) -> None:
     schemes = (MEMORY, "redis", "rediss", "unix")
     scheme = url.partition("://")[0]
@@ -503,8 +529,16 @@ def _check_eviction(info: Mapping[str, Any]) -> None:
 
 
 def _encode(command: Sequence[Argument]) -> Command:
-    """Check text here, call by call: an error inside the pipeline would be everybody's."""
-    return tuple(utf8(part) if isinstance(part, str) else part for part in command)
+    """Check arguments here, call by call: an error inside the pipeline would be everybody's."""
+    row: list[Argument] = []
+    for part in command:
+        if isinstance(part, str):
+            row.append(utf8(part))
+        elif isinstance(part, bytes | int | float) and not isinstance(part, bool):
+            row.append(part)
+        else:
+            raise InvalidInputError(f"{part!r} is neither text nor bytes nor a number")
+    return tuple(row)
 
 
 def _answer(request: _Request, replies: list[Reply]) -> None:
@@ -527,12 +561,11 @@ def _translate(error: BaseException, *, where: str = "") -> WorldError:
         return ConfigurationError(f"the server{at} refuses the user or password: {text}")
     if isinstance(error, redis.exceptions.NoPermissionError):
         return ConfigurationError(f"the server{at} denies a command to this user: {text}")
-    if isinstance(
-        error, redis.exceptions.ConnectionError | redis.exceptions.TimeoutError | OSError
-    ):
+    if isinstance(error, redis.exceptions.TimeoutError):
+        return WorldUnavailableError(f"the server{at} did not answer in time ({text})")
+    if isinstance(error, redis.exceptions.ConnectionError | OSError):
         hint = ": is it running, and is the URL right?" if where else ""
         return WorldUnavailableError(f"the server{at} can't be reached{hint} ({text})")
-    code = type(error).__name__
     if isinstance(error, TypeError) and where:
         return ConfigurationError(f"the URL has an option that does not exist: {text}")
     if isinstance(error, redis.exceptions.ResponseError):
@@ -542,7 +575,7 @@ def _translate(error: BaseException, *, where: str = "") -> WorldError:
             if text.startswith(code) or isinstance(error, _TYPED.get(code, ())):
                 return WorldUnavailableError(f"the server{at} can't do this now: {text}")
         return ScriptError(f"the server{at} refused a command: {text}")
-    return ScriptError(f"{code}: {text}")
+    return ScriptError(f"{type(error).__name__}: {text}")
 
 
 # redis-py takes the code off the texts of the errors that it has a class for.
@@ -563,7 +596,7 @@ def _sync_twin(client: redis.asyncio.Redis, settings: Mapping[str, Any]) -> redi
         import fakeredis
 
         return fakeredis.FakeRedis(server=kwargs["server"])
-    names = ("host", "port", "db", "username", "password", "path")
+    names = ("host", "port", "db", "username", "password", "path", "credential_provider")
     plain = {name: kwargs[name] for name in names if name in kwargs}
     path = plain.pop("path", None)
     if path is not None:

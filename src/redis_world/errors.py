@@ -14,7 +14,6 @@ __all__ = [
     "InvalidCursorError",
     "InvalidEventError",
     "InvalidInputError",
-    "MessageNotFoundError",
     "RunExpiredError",
     "RunNotFoundError",
     "RunNotSupportedError",
@@ -119,12 +118,6 @@ class HookNotFoundError(_NotFoundError):
     entity = "Hook"
 
 
-class MessageNotFoundError(_NotFoundError):
-    """No such message in the queue."""
-
-    entity = "Message"
-
-
 class RunExpiredError(WorldError):
     """The run is terminal: nothing is left to do for it."""
 
@@ -187,14 +180,18 @@ class StreamClosedError(WorldError):
 
 
 class WorldUnavailableError(WorldError):
-    """Redis is down, full, read-only or loading. The same call may succeed later."""
+    """Redis is down, full, read-only or loading, or a reply was lost.
+
+    In the last case nobody knows whether the call was carried out. The same call may succeed
+    later.
+    """
 
     status = 503
     code = "unavailable"
 
 
 class ThrottleError(WorldError):
-    """Back-pressure.
+    """Back-pressure. Part of the contract; this World never raises it.
 
     Attributes:
         retry_after: seconds to wait, or None when nobody knows.

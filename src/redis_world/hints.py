@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 _IDLE_SECONDS: Final = 10.0
 """How long the subscriber waits in silence before it asks whether the server is still there."""
 _RECONNECT_SECONDS: Final = 0.5
+_DENIED_SECONDS: Final = 60.0
+"""How long a user without rights on channels waits before it asks again."""
 _CONFIRM_SECONDS: Final = 1.0
 """How long a subscriber waits for the server's confirmation before it goes on without."""
 
@@ -83,6 +85,7 @@ class HintHub:
         self._changed = asyncio.Event()
         self._closing = False
         self._heard = False
+        self._denied = False
 
     @contextlib.asynccontextmanager
     async def subscribe(self, channel: str) -> AsyncIterator[Subscription]:
@@ -101,9 +104,10 @@ class HintHub:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="redis-world hints")
         try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CONFIRM_SECONDS):
-                    await confirmed.wait()
+            if not self._denied:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_CONFIRM_SECONDS):
+                        await confirmed.wait()
             yield subscription
         finally:
             waiters.discard(subscription)
@@ -135,6 +139,11 @@ class HintHub:
                 self._awaited.clear()
                 await self._follow(pubsub)
                 await self._serve(pubsub)
+            except redis.exceptions.NoPermissionError as error:
+                # As users of Redis are by default: no channel is theirs.
+                if not self._denied:
+                    logger.warning("without hints readers look by themselves: %s", error)
+                self._denied = True
             except Exception as error:  # noqa: BLE001 - whatever it is, readers go on without
                 logger.warning("hints are interrupted, readers look by themselves: %s", error)
             finally:
@@ -144,7 +153,9 @@ class HintHub:
                         del self._confirmed[name]
                 await _close(pubsub, client)
             # At once where the connection was good before it broke.
-            if not self._heard:
+            if self._denied:
+                await asyncio.sleep(_DENIED_SECONDS)
+            elif not self._heard:
                 await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _serve(self, pubsub: PubSub) -> None:
@@ -204,8 +215,10 @@ class HintHub:
         channel = message["channel"]
         if message["type"] == "subscribe":
             self._awaited[channel] -= 1
-            if not self._awaited[channel] and channel in self._present:
-                self._confirmed[channel].set()
+            if self._awaited[channel] <= 0:
+                del self._awaited[channel]
+                if channel in self._present:
+                    self._confirmed[channel].set()
         # Also of a subscription: what was hinted before it, on a lost connection, is looked for.
         for waiter in self._waiters.get(channel, ()):
             waiter.notify()

@@ -1,4 +1,4 @@
-"""Ids: runs, messages, events and the cursors that name them (contract, section 2)."""
+"""Ids of runs, messages, events and requests (contract, section 2)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ __all__ = [
     "event_slot",
     "new_request_id",
     "parse_event_id",
+    "process_id",
     "run_id_time",
 ]
 
@@ -39,13 +40,16 @@ class IdFactory:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._process = ""
         self._time = -1
         self._random = 0
 
     def ulid(self, time_ms: int) -> str:
         """A new ULID of this time, or of the last one's where time stood still or went back."""
         with self._lock:
-            if time_ms > self._time:
+            # A forked child goes on where its parent was, and must not repeat it.
+            if time_ms > self._time or self._process != _process:
+                self._process = _process
                 self._time = time_ms
                 # The top bit stays free, so that counting up never overflows.
                 self._random = secrets.randbits(79)
@@ -99,6 +103,11 @@ def event_slot(text: str) -> int:
 
 _process = secrets.token_hex(5)
 _requests = count()
+
+
+def process_id() -> str:
+    """An id of this process; a forked child has another one."""
+    return _process
 
 
 def new_request_id() -> str:

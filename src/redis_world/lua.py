@@ -13,8 +13,8 @@ A script file starts with its contract, which is read by machines too::
 `KEYS` and `ARGV` name the arguments in order; a last `ARGV` name that ends in `...` takes
 all that is left, as a Lua table. The loader turns the names into locals in front of the
 code, so that neither the Lua nor the Python side ever counts positions. Files under
-`lib/` declare local functions only and are pasted in front of the script, each once, in the
-order of their first mention.
+`lib/` declare local functions only and are pasted in front of the script, each once, behind
+those that it includes itself.
 """
 
 from __future__ import annotations

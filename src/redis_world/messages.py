@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from redis_world.codec import Duration, decode_data, encode_data, from_ms, to_duration_ms
-from redis_world.errors import InvalidEventError, InvalidInputError
+from redis_world.errors import InvalidInputError
 from redis_world.rows import pairs
 from redis_world.text import utf8
 
@@ -34,6 +34,8 @@ _QUEUE_NAME: Final = re.compile(r"(__(?:[a-z][a-z0-9]*_)?wkf_workflow_).+", re.D
 _TOPIC: Final = re.compile(r"__(?:[a-z][a-z0-9]*_)?wkf_workflow_")
 _WAKE_KEYS: Final = frozenset({"runId", "requestedAt", "traceCarrier", "hookResumeTiming"})
 """A message of these keys alone says no more than "look at the run"."""
+
+_ENVELOPE_BYTES: Final = 64 * 1024
 
 _BACKOFF_SECONDS: Final = 5.0
 _BACKOFF_FLAT: Final = 3
@@ -70,9 +72,10 @@ def check_topic(topic: str) -> str:
 
 
 def backoff(failures: int) -> float:
-    """Seconds to wait after so many failures: 5 for the first ones, then doubling, capped.
+    """Seconds to wait after so many failures: 5 after each of the first three, then doubling.
 
-    A tenth of it is chance, so that what failed together does not come back together.
+    It grows up to 300. Up to a tenth is added by chance, so that what failed together does not
+    come back together.
     """
     doublings = max(0, failures - _BACKOFF_FLAT)
     seconds = min(_BACKOFF_CAP_SECONDS, _BACKOFF_SECONDS * 2.0 ** min(doublings, 16))
@@ -181,8 +184,10 @@ def encode_body(payload: Mapping[str, Any], limit: int) -> bytes:
     if not isinstance(payload, Mapping):
         raise InvalidInputError(f"a payload is a mapping, not {type(payload).__name__}")
     body = encode_data(dict(payload), "the payload")
+    # It may carry a payload of the largest size, and what surrounds it.
+    limit += _ENVELOPE_BYTES
     if len(body) > limit:
-        raise InvalidEventError(f"the payload has {len(body)} bytes; the limit is {limit}")
+        raise InvalidInputError(f"the payload has {len(body)} bytes; the limit is {limit}")
     return body
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from redis_world.codec import Duration, to_duration_ms
 from redis_world.connection import Connection
-from redis_world.errors import InvalidInputError
+from redis_world.errors import InvalidInputError, WorldError
 from redis_world.ids import IdFactory, new_request_id
 from redis_world.messages import (
     Enqueue,
@@ -24,6 +25,8 @@ from redis_world.messages import (
 )
 
 __all__ = ["Enqueue", "FollowUp", "Message", "Queue", "QueueStats", "backoff", "topic_of"]
+
+logger = logging.getLogger(__name__)
 
 MAX_CLAIM: Final = 1000
 DEFAULT_LEASE: Final = 60.0
@@ -143,8 +146,9 @@ class Queue:
             },
         )
         now, upcoming = int(reply[1]), reply[2]
+        messages = [await self._read(topic, receipt, row) for row in reply[4]]
         return Claim(
-            messages=[message_from(row) for row in reply[4]],
+            messages=[message for message in messages if message is not None],
             more=reply[3] == b"1",
             wait=None if not upcoming else max(0.0, (float(upcoming) - now) / 1000),
         )
@@ -293,6 +297,32 @@ class Queue:
             },
         )
         return bool(reply[0] != b"LEASE_LOST")
+
+    async def _read(self, topic: str, receipt: str, row: Sequence[Any]) -> Message | None:
+        """A claimed message; one that can't be read is a failed attempt, and nobody else's."""
+        try:
+            return message_from(row)
+        except WorldError as error:
+            message_id = row[0].decode()
+            logger.error("message %s: %s", message_id, error)  # noqa: TRY400 - not ours
+            keys = self._connection.keys
+            await self._connection.call(
+                "queue/retry",
+                {
+                    "message": keys.message(topic, message_id),
+                    **self._sets(topic, "leased", "due"),
+                },
+                {
+                    "base": keys.base,
+                    "topic": topic,
+                    "message_id": message_id,
+                    "receipt": receipt,
+                    "delay": str(to_duration_ms(backoff(1), "delay")),
+                    "last_error": str(error),
+                    "max_failures": str(self._connection.config.max_failures),
+                },
+            )
+            return None
 
     def _new_id(self) -> str:
         return self._ids.message_id(self._connection.server_time())

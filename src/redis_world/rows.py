@@ -18,6 +18,7 @@ from redis_world.errors import (
     RunExpiredError,
     RunNotFoundError,
     RunNotSupportedError,
+    ScriptError,
     StepNotFoundError,
     TooEarlyError,
     WaitNotFoundError,
@@ -68,10 +69,6 @@ PAYLOAD_FIELDS: Final = {
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     """A flat reply, key and value by turns, as a dict."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _text(blob: bytes | None) -> str | None:
-    return None if blob is None else blob.decode()
 
 
 def _payloads(
@@ -199,11 +196,11 @@ def _resume_context(context: Sequence[bytes | None]) -> ResumeContext:
     return ResumeContext.model_construct(None, **values)
 
 
-def wait_from(run_id: str, wait_id: str, state: bytes) -> Wait:
+def wait_from(run_id: str, correlation_id: str, state: bytes) -> Wait:
     """A wait from its packed state."""
     status, created_at, updated_at, resume_at, completed_at, spec_version = state.split(b" ")
     values: dict[str, Any] = {
-        "wait_id": f"{run_id}-{wait_id}",
+        "wait_id": f"{run_id}-{correlation_id}",
         "run_id": run_id,
         "status": status.decode(),
         "resume_at": from_ms(resume_at),
@@ -251,7 +248,7 @@ def _event_data(
     resolve_data: ResolveData,
 ) -> dict[str, Any] | None:
     if event_type == "hook_conflict":
-        return {"token": _text(entry[b"token"]), "conflictingRunId": _text(entry[b"owner"])}
+        return {"token": entry[b"token"].decode(), "conflictingRunId": entry[b"owner"].decode()}
     blob = entry.get(b"data")
     if blob is None:
         return None
@@ -287,7 +284,9 @@ def _refusal(status: str, detail: str, run_id: str, entity_id: str) -> WorldErro
         case "RUN_NOT_SUPPORTED":
             return RunNotSupportedError(not_supported(int(detail)))
         case "CONFLICT":
-            return EntityConflictError(f"{what} has this event already", reason="duplicate")
+            return EntityConflictError(
+                f"{what} exists, or has this event, already", reason="duplicate"
+            )
         case "STEP_TERMINAL":
             return EntityConflictError(f"step {what} is {detail}", reason="step_terminal")
         case "RUN_TERMINAL":
@@ -314,7 +313,7 @@ def _refusal(status: str, detail: str, run_id: str, entity_id: str) -> WorldErro
                 f"the time in run id {run_id} is more than 24 hours past or 5 minutes ahead"
             )
         case _:
-            return WorldError(f"unexpected answer {status} for {what}")
+            return ScriptError(f"unexpected answer {status} for {what}")
 
 
 def not_supported(version: int) -> str:

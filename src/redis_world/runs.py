@@ -127,15 +127,23 @@ class Runs:
         if run.status in TERMINAL:
             return run
         channel = self._connection.keys.of_run(run_id).done
-        async with self._connection.hub.subscribe(channel) as hints:
-            while True:
-                # At the time-out it is the latest snapshot that there is, and no error.
-                with contextlib.suppress(WorldUnavailableError):
+        # At the time-out it is the latest snapshot that there is, and no error.
+        with contextlib.suppress(TimeoutError):
+            async with (
+                asyncio.timeout_at(deadline),
+                self._connection.hub.subscribe(channel) as hints,
+            ):
+                while run.status not in TERMINAL:
+                    with contextlib.suppress(WorldUnavailableError):
+                        run = await self.get(run_id, resolve_data=resolve_data)
+                    if run.status not in TERMINAL:
+                        await hints.wait(_LOOK_SECONDS)
+        if run.status not in TERMINAL:
+            # The last look, which a server that does not answer can't prolong for long.
+            with contextlib.suppress(WorldUnavailableError, TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
                     run = await self.get(run_id, resolve_data=resolve_data)
-                left = deadline - loop.time()
-                if run.status in TERMINAL or left <= 0:
-                    return run
-                await hints.wait(min(left, _LOOK_SECONDS))
+        return run
 
 
 def _check_statuses(status: RunStatus | Sequence[RunStatus] | None) -> list[str] | None:

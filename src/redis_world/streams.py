@@ -12,7 +12,7 @@ from typing import Final
 
 from redis_world.connection import Connection
 from redis_world.errors import InvalidInputError, StreamClosedError, WorldUnavailableError
-from redis_world.ids import new_request_id
+from redis_world.ids import MAX_SLOT, new_request_id, process_id
 from redis_world.models import StreamChunk, StreamChunksPage, StreamInfo
 from redis_world.paging import DEFAULT_LIMIT, check_limit, parse_cursor
 
@@ -29,13 +29,16 @@ _MAX_CHUNKS: Final = 100_000
 
 
 class Streams:
-    """Writes and reads streams. They need no run, and know nothing of its status."""
+    """Writes and reads streams. They need no run, and know nothing of its status.
+
+    Without a run a stream goes an hour after its last write.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         # This World as a writer: its writes are numbered, by which the server tells a repeated
         # request from a new one. Only in order it can: hence a lock for each stream.
-        self._writer = secrets.token_hex(8)
+        self._name = secrets.token_hex(4)
         self._sequence = count(1)
         self._locks: weakref.WeakValueDictionary[tuple[int, str], asyncio.Lock] = (
             weakref.WeakValueDictionary()
@@ -76,7 +79,7 @@ class Streams:
                 keys,
                 {
                     "name": name,
-                    "writer": self._writer,
+                    "writer": process_id() + self._name,
                     "sequence": str(next(self._sequence)),
                     "chunks": rows,
                 },
@@ -110,7 +113,9 @@ class Streams:
         """
         keys = self._connection.keys.of_run(run_id)
         stream = keys.stream(name)
-        index = await self._start(run_id, name, start_index)
+        if isinstance(start_index, bool) or not isinstance(start_index, int):
+            raise InvalidInputError(f"start_index is a whole number, not {start_index!r}")
+        index = await self._start(run_id, name, min(start_index, MAX_SLOT))
         # Until it has seen a chunk it may stand behind the end marker, which it would never see.
         may_be_past_end = index > 0
         async with self._connection.hub.subscribe(stream) as hints:

@@ -11,8 +11,10 @@ def utf8(text: str) -> bytes:
     """Encode text.
 
     Raises:
-        InvalidInputError: it has lone surrogates, which UTF-8 does not carry.
+        InvalidInputError: it is none, or has lone surrogates, which UTF-8 does not carry.
     """
+    if not isinstance(text, str):
+        raise InvalidInputError(f"{text!r} is no text")
     try:
         return text.encode()
     except UnicodeEncodeError:

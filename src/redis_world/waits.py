@@ -24,7 +24,7 @@ class Waits:
         """
         keys = self._connection.keys.of_run(run_id)
         reply = await self._connection.call(
-            "waits/get", {"wait_states": keys.wait_states}, {"wait_id": correlation_id}
+            "waits/get", {"wait_states": keys.wait_states}, {"correlation_id": correlation_id}
         )
         if reply[0] != b"OK":
             raise_refusal(reply, run_id=run_id, entity_id=correlation_id)

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
 from redis_world.codec import Duration, to_duration_ms
-from redis_world.errors import ConfigurationError, WorldError, WorldUnavailableError
+from redis_world.errors import (
+    ConfigurationError,
+    InvalidInputError,
+    WorldError,
+    WorldUnavailableError,
+)
 from redis_world.queue import MAX_CLAIM, Claim, FollowUp, Message, backoff
 from redis_world.world import RedisWorld
 
@@ -100,6 +105,7 @@ class Worker:
 
         Raises:
             ConfigurationError: the World can't be opened.
+            WorldUnavailableError: the server can't be reached at the start.
         """
         await self._world.open()
         with self._signals(), _Heart(self._world, self._lease, self._max_replay) as heart:
@@ -211,7 +217,9 @@ class Worker:
                     message_id=message.message_id,
                 )
                 follow_up = _follow_up(continuation)
-            except (asyncio.CancelledError, Exception) as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
                     # The worker stops, and the handler took too long for it.
@@ -231,10 +239,10 @@ class Worker:
         logger.warning(
             "message %s failed at attempt %d", message.message_id, message.attempt, exc_info=error
         )
-        floor = getattr(error, "retry_after", None)
+        floor: Any = getattr(error, "retry_after", None)
         delay = backoff(message.failures + 1)
-        if isinstance(floor, int | float) and not isinstance(floor, bool):
-            delay = max(delay, float(floor))
+        with contextlib.suppress(InvalidInputError):
+            delay = max(delay, to_duration_ms(floor, "retry_after") / 1000)
         text = f"{type(error).__name__}: {error}"
         await self._world.queue.retry(message, error=text, delay=delay)
 

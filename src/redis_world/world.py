@@ -34,7 +34,8 @@ class RedisWorld:
     Args:
         url: `redis://`, `rediss://` or `unix://` as redis-py has them, or `memory://<name>` for
             the embedded store of this process.
-        client: a ready `redis.asyncio.Redis` instead; its owner closes it.
+        client: a ready `redis.asyncio.Redis` instead, whose server and settings are used; its
+            owner closes it.
         library: other scripts than the ones of this package, for tests.
         options: see `WorldConfig`.
 
@@ -86,6 +87,11 @@ class RedisWorld:
     def connection(self) -> Connection:
         """The commands and scripts below, for workers and tools of this package."""
         return self._connection
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether this is the embedded store, which nobody outside of the process sees."""
+        return self._connection.is_memory
 
     async def open(self) -> Self:
         """Reach the server, check it, and pin the namespace.

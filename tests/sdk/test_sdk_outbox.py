@@ -12,9 +12,10 @@ import pytest_asyncio
 from vercel import workflow as sdk
 from vercel.workflow._internal import world as w
 
+from redis_world import RedisWorld
 from redis_world.errors import WorldUnavailableError
 from redis_world.vercel import VercelWorld
-from support.sdk import Site, flows, hook_of, idle, settled, value_of
+from support.sdk import Site, attach, flows, hook_of, idle, settled, value_of
 from support.sdk_files import FOLDER
 
 
@@ -124,3 +125,25 @@ async def test_outside_of_a_delivery_only_what_the_runtime_sends_is_sent(
     await here.events_create(run_id, w.StepCompletedEventData(result=b"").into_event("step_1"))
     stats = await here.world.queue.stats("__wkf_workflow_")
     assert (stats.ready, stats.delayed, stats.leased) == (0, 0, 0)
+
+
+async def test_a_result_that_is_too_large_ends_its_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each replay made it again, until its message was a dead letter and the run left running."""
+    monkeypatch.setenv(FOLDER, str(folder))
+    world = RedisWorld(f"memory://large-{secrets.token_hex(6)}", max_payload_bytes=2000)
+    adapter = attach(VercelWorld(world))
+    run_id = (await adapter.events_create(None, created())).run
+    assert run_id is not None
+    await adapter.events_create(run_id.run_id, w.RunStartedEvent())
+    output = w.RunCompletedEventData(output=secrets.token_bytes(3000)).into_event()
+    with pytest.raises(w.RunExpiredError):
+        await adapter.events_create(run_id.run_id, output)
+    run = await adapter.runs_get(run_id.run_id)
+    assert (run.status, run.error_code) == ("failed", "USER_ERROR")
+    await adapter.aclose()
+
+
+def created() -> w.RunCreatedEvent:
+    return w.RunCreatedEventData(deployment_id="", workflow_name="w", input=b"").into_event()

@@ -252,7 +252,7 @@ async def test_a_server_behind_a_socket(private: Server) -> None:
         caller = world.connection.sync_caller()
         keys = {"wait_states": world.connection.keys.of_run(run_id).wait_states}
         replies = await asyncio.to_thread(
-            caller.call_many, "waits/get", [(keys, {"wait_id": "w"})]
+            caller.call_many, "waits/get", [(keys, {"correlation_id": "w"})]
         )
         assert replies == [[b"WAIT_NOT_FOUND"]]
         caller.close()

@@ -75,14 +75,14 @@ def client_ids(client: redis.Redis) -> set[str]:
 
 
 class CountingClient:
-    """Counts the round trips of a ready client."""
+    """Counts the round trips of all clients."""
 
-    def __init__(self, client: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sizes: list[int] = []
-        original = client.pipeline
+        original = redis.asyncio.Redis.pipeline
 
-        def pipeline(*args: Any, **kwargs: Any) -> Any:
-            found = original(*args, **kwargs)
+        def pipeline(client: redis.asyncio.Redis, *args: Any, **kwargs: Any) -> Any:
+            found = original(client, *args, **kwargs)
             execute = found.execute
 
             async def counted(*args: Any, **kwargs: Any) -> Any:
@@ -92,7 +92,7 @@ class CountingClient:
             found.execute = counted  # type: ignore[method-assign]
             return found
 
-        monkeypatch.setattr(client, "pipeline", pipeline)
+        monkeypatch.setattr(redis.asyncio.Redis, "pipeline", pipeline)
 
 
 @pytest_asyncio.fixture
@@ -100,7 +100,7 @@ async def counted(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[RedisWorld, CountingClient]]:
     client = ready_client(backend)
-    counting = CountingClient(client, monkeypatch)
+    counting = CountingClient(monkeypatch)
     async with RedisWorld(client=client, namespace=backend.namespace()) as world:
         counting.sizes.clear()
         yield world, counting
@@ -234,7 +234,7 @@ async def test_a_blocking_caller_loads_scripts_too(backend: Backend, world: Redi
     caller = world.connection.sync_caller()
     flush_scripts(backend)
     keys = {"wait_states": world.connection.keys.of_run("wrun_1").wait_states}
-    replies = caller.call_many("waits/get", [(keys, {"wait_id": "w"})] * 3)
+    replies = caller.call_many("waits/get", [(keys, {"correlation_id": "w"})] * 3)
     assert replies == [[b"WAIT_NOT_FOUND"]] * 3
     caller.close()
 
@@ -596,7 +596,7 @@ async def test_what_nobody_foresaw_is_no_passing_trouble() -> None:
 
 # -- blocking callers ----------------------------------------------------------------------
 
-WAITS_GET: Final = ({"wait_states": "{none/0.0}:v1:none"}, {"wait_id": "w"})
+WAITS_GET: Final = ({"wait_states": "{none/0.0}:v1:none"}, {"correlation_id": "w"})
 
 
 @contextlib.contextmanager

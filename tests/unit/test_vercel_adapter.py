@@ -384,7 +384,6 @@ ERRORS: Final = [
             errors.InvalidCursorError,
             errors.InvalidEventError,
             errors.InvalidInputError,
-            errors.MessageNotFoundError,
             errors.RunExpiredError,
             errors.RunNotFoundError,
             errors.RunNotSupportedError,

@@ -49,7 +49,8 @@ def demo(
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         done = False
-    typer.echo(f"go on with: {_GO_ON}")
+    if url is None:
+        typer.echo(f"go on with: {_GO_ON}")
     raise typer.Exit(0 if done else 1)
 
 

@@ -60,9 +60,15 @@ async def _work(
     adapter = use_redis_world(**options)
     load_modules(modules)
     try:
-        await adapter.worker(
+        worker = adapter.worker(
             concurrency=concurrency, lease=lease, shutdown_timeout=shutdown_timeout
-        ).run()
+        )
+        if adapter.world.is_memory:
+            raise ConfigurationError(
+                "a worker needs a server: the embedded store of a process is seen by nobody else. "
+                "Give a --url, or set REDIS_WORLD_URL"
+            )
+        await worker.run()
     finally:
         await adapter.aclose()
 

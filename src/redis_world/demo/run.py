@@ -35,8 +35,6 @@ _THINKING_SECONDS: Final = 1.0
 _FAREWELL_SECONDS: Final = 2.0
 _MANAGER: Final = "Mia"
 _LAST_EVENTS: Final = frozenset({"run_completed", "run_failed", "run_cancelled"})
-_RETENTION: Final = "PT1H"
-"""How long the run of a demo can be looked at afterwards."""
 
 
 class View(Protocol):
@@ -82,7 +80,6 @@ async def run_demo(options: Mapping[str, str], processes: int, view: View) -> bo
             "worker processes need a server: the embedded store is inside of one process. "
             "Give a --url, or leave --processes out"
         )
-    options = {"retention": _RETENTION, **options}
     adapter = use_redis_world(options.get("url"), **_without_url(options))
     async with adapter.world as world:
         # Imported no sooner: a registry asks for the World at once, and an older one, of an

@@ -92,8 +92,10 @@ class Events:
             request_id: an id for this request, made here when absent.
             skip_preload: on run_started, leave the log out of the answer.
             since_cursor: return the events after this cursor, the own one included.
-            event_count: how many events the writer had seen: return those between.
-            preload_events: on hook_received, return the run and its whole log.
+            event_count: how many events the writer had seen: return those between them and this
+                one; `since_cursor` wins over it.
+            preload_events: on hook_received, return the run and its whole log; it wins over the
+                two above.
             enqueue: a message that is sent in the same script: it is there if and only if the
                 event is. On a repeated resume, and on a run_started of a run that runs already,
                 it is sent too.
@@ -104,7 +106,7 @@ class Events:
 
         Raises:
             InvalidEventError, AttributeValidationError: bad input; nothing was stored.
-            WorldError: as section 4 and 5 of the contract say; nothing was stored.
+            WorldError: as sections 4 and 5 of the contract say; nothing was stored.
         """
         if v1_compat:
             raise InvalidEventError("v1_compat: legacy runs never existed in this World")
@@ -126,6 +128,9 @@ class Events:
             request_id,
             enqueue,
         )
+        if preload_events and model.event_type == "hook_received":
+            result, _ = await self._run(request)
+            return await self._preload_resumed(request, result)
         if after is not None:
             return await self._create_since(request, after)
         preloads = model.event_type == "run_started" and not skip_preload
@@ -137,8 +142,6 @@ class Events:
         if preloads:
             return await self._create_preloaded(request)
         result, _ = await self._run(request)
-        if preload_events and model.event_type == "hook_received":
-            return await self._preload_resumed(request, result)
         return result
 
     async def get(self, run_id: str, event_id: str, *, resolve_data: ResolveData = "all") -> Event:

@@ -12,7 +12,7 @@ from redis_world.config import WorldConfig
 from redis_world.events.validation import SPEC_VERSION
 from redis_world.ids import event_id
 from redis_world.keys import Keys, RunKeys
-from redis_world.models import CreateEvent, EventData, EventResult, ResolveData
+from redis_world.models import CreateEvent, EventData, EventResult, Model, ResolveData
 
 __all__ = ["Builder", "Call", "Request"]
 
@@ -98,12 +98,12 @@ class Request:
         data: EventData | None = updates["event_data"]
         if data is not None and self.resolve_data == "none" and data.payload_field is not None:
             updates["event_data"] = without_field(data, data.payload_field)
-        for name in ("occurred_at", "event_data"):
-            if updates[name] is None:
-                del updates[name]
-        stored = event.model_copy(update=updates)
-        if "event_data" not in updates:
-            return without_field(stored, "event_data") or stored
+        absent = [name for name in ("occurred_at", "event_data") if updates[name] is None]
+        if "resume_id" not in updates:
+            absent.append("resume_id")
+        stored = event.model_copy(update={k: v for k, v in updates.items() if k not in absent})
+        for name in absent:
+            stored = without_field(stored, name) or stored
         return stored
 
     def own_payload(self, slot: bytes) -> Mapping[bytes, Any]:
@@ -115,19 +115,15 @@ class Request:
         return {slot: getattr(data, field)}
 
 
-M = TypeVar("M", bound=Any)
+M = TypeVar("M", bound=Model)
 
 
 def without_field(model: M, name: str) -> M | None:
     """A copy of a model in which a field is absent; None when nothing else is set."""
-    if name not in model.model_fields_set:
-        return model if model.model_fields_set else None
-    values = {key: value for key, value in model.__dict__.items() if key in model.model_fields_set}
-    values.pop(name)
-    values.update(model.model_extra or {})
-    if not values:
-        return None
-    return type(model).model_construct(set(values), **values)  # type: ignore[no-any-return]
+    copy = model.model_copy()
+    copy.__dict__[name] = None
+    copy.__pydantic_fields_set__.discard(name)
+    return copy if copy.model_fields_set or copy.model_extra else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from redis_world.errors import (
     AttributeValidationError,
@@ -40,7 +40,6 @@ MAX_ATTRIBUTE_VALUE_BYTES: Final = 256
 MAX_ATTR_SET_BYTES: Final = 8192
 RESERVED_PREFIX: Final = "$"
 
-_CREATE_EVENT: Final[TypeAdapter[CreateEvent]] = TypeAdapter(CreateEvent)
 _WORLD_ONLY: Final = ("hook_conflict", "noop")
 
 

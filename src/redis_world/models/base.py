@@ -29,7 +29,10 @@ def _to_timestamp(value: object) -> datetime:
         )
     if value.tzinfo is None:
         raise ValueError("a date needs a time zone")
-    value = value.astimezone(UTC)
+    try:
+        value = value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("a date in UTC is of the years 1 to 9999") from None
     return value.replace(microsecond=value.microsecond // 1000 * 1000)
 
 

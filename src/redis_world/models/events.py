@@ -65,7 +65,7 @@ class EventData(Model):
     model_config = ConfigDict(extra="allow")
 
     payload_field: ClassVar[str | None] = None
-    """The one field that is opaque bytes, stored apart from the rest."""
+    """The one opaque field, stored apart from the rest; its name is the same on the wire."""
 
 
 class BaseEvent(Model):

@@ -71,6 +71,9 @@ class StreamChunk(Model):
 
 
 class StreamChunksPage(Page[StreamChunk]):
-    """A page of chunks; `done` says that the stream is closed."""
+    """A page of chunks; `done` says that the stream is closed.
+
+    Unlike other pages the last one has no cursor.
+    """
 
     done: bool = False

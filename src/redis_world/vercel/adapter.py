@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any, Final
 
 from vercel.queue import DuplicateSubscriptionError
@@ -16,6 +16,7 @@ from vercel.workflow.errors import FatalError
 from redis_world import RedisWorld, errors
 from redis_world.codec import Duration
 from redis_world.models import Event, EventResult, ResolveData
+from redis_world.paging import DEFAULT_LIMIT
 from redis_world.runs import TERMINAL
 from redis_world.vercel.outbox import ahead, delivery
 from redis_world.vercel.translation import (
@@ -42,7 +43,18 @@ _ALREADY_OVER: Final = (
     errors.HookNotFoundError,
 )
 """What may be missing only because its run has ended."""
-_BEGINS: Final = frozenset({"attr_set", "hook_created", "step_created", "wait_created"})
+_OF_WORKFLOW: Final = frozenset(
+    {
+        "attr_set",
+        "hook_created",
+        "step_created",
+        "wait_created",
+        "run_completed",
+        "run_failed",
+    }
+)
+"""What the workflow's body makes, and would make again at every replay."""
+_MAX_REASON: Final = 500
 
 
 class VercelWorld(w.World):
@@ -95,7 +107,7 @@ class VercelWorld(w.World):
         sent = ahead().take(payload, delayed=bool(delay_seconds))
         if sent is not None:
             return sent
-        try:
+        with _translated():
             message_id = await self.world.queue.send(
                 queue_name,
                 payload,
@@ -104,8 +116,6 @@ class VercelWorld(w.World):
                 headers=headers,
                 deployment_id=deployment_id,
             )
-        except errors.WorldError as error:
-            raise translate(error) from error
         return message_id or _NOT_STORED
 
     def create_queue_handler(
@@ -135,26 +145,20 @@ class VercelWorld(w.World):
     # -- storage ---------------------------------------------------------------------------
 
     async def runs_get(self, run_id: str) -> w.WorkflowRun:
-        try:
+        with _translated():
             run = await self.world.runs.get(run_id)
-        except errors.WorldError as error:
-            raise translate(error) from error
         found = w.WorkflowRunAdaptor.from_wire(run.to_wire())
         ahead().learn(found)
         return found
 
     async def steps_get(self, run_id: str, step_id: str) -> w.WorkflowStep:
-        try:
+        with _translated():
             step = await self.world.steps.get(run_id, step_id)
-        except errors.WorldError as error:
-            raise translate(error) from error
         return w.WorkflowStepAdaptor.from_wire(step.to_wire())
 
     async def hooks_get_by_token(self, token: str) -> w.Hook:
-        try:
+        with _translated(token=token):
             hook = await self.world.hooks.get_by_token(token)
-        except errors.WorldError as error:
-            raise translate(error, token=token) from error
         return w.Hook.from_wire(hook.to_wire())
 
     async def events_create(self, run_id: str | None, data: w.Event) -> w.EventResult:
@@ -179,15 +183,13 @@ class VercelWorld(w.World):
         self, run_id: str, *, pagination: w.PaginationOptions | None = None
     ) -> w.PaginatedResult[w.Event]:
         options = pagination or w.PaginationOptions()
-        try:
+        with _translated():
             page = await self.world.events.list(
                 run_id,
                 limit=options.limit or _PAGE_EVENTS,
                 cursor=options.cursor,
                 sort_order=options.sort_order or "asc",
             )
-        except errors.WorldError as error:
-            raise translate(error) from error
         return w.PaginatedResult[w.Event](
             data=[_sdk_event(event) for event in page.data],
             cursor=page.cursor,
@@ -200,16 +202,12 @@ class VercelWorld(w.World):
         await self.streams_write_multi(run_id, name, [chunk])
 
     async def streams_write_multi(self, run_id: str, name: str, chunks: Sequence[bytes]) -> None:
-        try:
+        with _translated():
             await self.world.streams.write_many(run_id, name, chunks)
-        except errors.WorldError as error:
-            raise translate(error) from error
 
     async def streams_close(self, run_id: str, name: str) -> None:
-        try:
+        with _translated():
             await self.world.streams.close(run_id, name)
-        except errors.WorldError as error:
-            raise translate(error) from error
 
     def streams_get(
         self, run_id: str, name: str, start_index: int | None = None
@@ -217,20 +215,16 @@ class VercelWorld(w.World):
         return self.world.streams.read(run_id, name, start_index=start_index or 0)
 
     async def streams_list(self, run_id: str) -> list[str]:
-        try:
+        with _translated():
             return await self.world.streams.list(run_id)
-        except errors.WorldError as error:
-            raise translate(error) from error
 
     async def streams_get_chunks(
         self, run_id: str, name: str, *, limit: int | None = None, cursor: str | None = None
     ) -> w.StreamChunksPage:
-        try:
+        with _translated():
             page = await self.world.streams.get_chunks(
-                run_id, name, limit=limit or 100, cursor=cursor
+                run_id, name, limit=limit or DEFAULT_LIMIT, cursor=cursor
             )
-        except errors.WorldError as error:
-            raise translate(error) from error
         return w.StreamChunksPage(
             data=[w.StreamChunk(index=chunk.index, data=chunk.data) for chunk in page.data],
             cursor=page.cursor,
@@ -239,10 +233,8 @@ class VercelWorld(w.World):
         )
 
     async def streams_get_info(self, run_id: str, name: str) -> w.StreamInfo:
-        try:
+        with _translated():
             info = await self.world.streams.get_info(run_id, name)
-        except errors.WorldError as error:
-            raise translate(error) from error
         return w.StreamInfo(tail_index=info.tail_index, done=info.done)
 
     # -- refusals --------------------------------------------------------------------------
@@ -274,7 +266,7 @@ class VercelWorld(w.World):
 
     async def _fail_run(self, run_id: str, error: errors.WorldError) -> Exception:
         """End a run whose own event was refused as invalid: sending it again can't help."""
-        payload = PayloadEncoder().encode_error(FatalError(str(error)))
+        payload = PayloadEncoder().encode_error(FatalError(str(error)[:_MAX_REASON]))
         try:
             await self.world.events.create(
                 run_id,
@@ -304,6 +296,15 @@ class _Delivery:
             return await self.handler(
                 payload, attempt=attempt, queue_name=queue_name, message_id=message_id
             )
+
+
+@contextlib.contextmanager
+def _translated(*, token: str | None = None) -> Iterator[None]:
+    """Raise the SDK's errors for those of the World."""
+    try:
+        yield
+    except errors.WorldError as error:
+        raise translate(error, token=token) from error
 
 
 def _build_codecs() -> None:
@@ -349,7 +350,7 @@ def _is_of_workflow(data: w.Event) -> bool:
     """Whether the workflow's body made it, which will make it again at every replay."""
     if isinstance(data, w.AttrSetEvent) and data.event_data.writer.type != "workflow":
         return False
-    return data.event_type in _BEGINS or _is_cancellation(data)
+    return data.event_type in _OF_WORKFLOW or _is_cancellation(data)
 
 
 def _sdk_event(event: Event) -> w.Event:
@@ -362,10 +363,11 @@ def _sdk_result(data: w.Event, result: EventResult) -> w.EventResult:
         event = _sdk_event(result.event)
     elif result.event is not None:
         stored = result.event
+        assert stored.created_at is not None
         props = w.ServerProps(
             run_id=stored.run_id or "",
             event_id=stored.event_id or "",
-            created_at=stored.created_at or _never(),
+            created_at=stored.created_at,
             resume_id=stored.resume_id,
         )
         event = data.model_copy(update={"server_props": props})
@@ -376,7 +378,3 @@ def _sdk_result(data: w.Event, result: EventResult) -> w.EventResult:
         step=None if step is None else w.WorkflowStepAdaptor.from_wire(step.to_wire()),
         hook=None if result.hook is None else w.Hook.from_wire(result.hook.to_wire()),
     )
-
-
-def _never() -> Any:
-    raise AssertionError("a stored event has a time")
