@@ -184,10 +184,12 @@ def encode_body(payload: Mapping[str, Any], limit: int) -> bytes:
     if not isinstance(payload, Mapping):
         raise InvalidInputError(f"a payload is a mapping, not {type(payload).__name__}")
     body = encode_data(dict(payload), "the payload")
-    # It may carry a payload of the largest size, and what surrounds it.
-    limit += _ENVELOPE_BYTES
-    if len(body) > limit:
-        raise InvalidInputError(f"the payload has {len(body)} bytes; the limit is {limit}")
+    # It may carry a payload of the largest size, as the first message of a run does.
+    if len(body) > limit + _ENVELOPE_BYTES:
+        raise InvalidInputError(
+            f"the payload has {len(body)} bytes; the limit is {limit}, and {_ENVELOPE_BYTES} for "
+            "what surrounds it"
+        )
     return body
 
 

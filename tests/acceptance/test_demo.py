@@ -256,7 +256,7 @@ class TestWithWorkerProcesses:
         result = run("--url", redis7.url, "--namespace", redis7.namespace(), "--processes", "2")
         lines = result.stdout.splitlines()
         assert result.returncode == 0, result.stderr
-        assert lines[-2].startswith("result: order A-")
+        assert lines[-1].startswith("result: order A-")
         assert "event log (34 events, no gap):" in lines
         assert not any(map(is_alive, pids_of(lines[0])))
 

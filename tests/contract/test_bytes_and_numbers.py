@@ -547,5 +547,5 @@ async def test_payloads_have_a_limit(backend: Backend) -> None:
         with pytest.raises(InvalidInputError, match="1000"):
             await world.streams.write(run_id, "out", big)
         with pytest.raises(InvalidInputError, match="1000"):
-            await world.queue.send("__wkf_workflow_w", {"blob": big})
+            await world.queue.send("__wkf_workflow_w", {"blob": big + bytes(64 * 1024)})
         assert backend.dump() == before

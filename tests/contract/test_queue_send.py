@@ -76,11 +76,12 @@ async def test_what_cannot_be_sent_is_refused_and_stores_nothing(
 
 
 async def test_a_message_larger_than_the_limit_is_refused(backend: Backend) -> None:
+    """It may carry the largest payload, and 64 KiB around it."""
     async with backend.world(max_payload_bytes=1000) as world:
-        await send(world, content(b"x" * 900))
+        await send(world, content(b"x" * (1000 + 64 * 1024 - 100)))
         before = backend.dump()
         with pytest.raises(InvalidInputError):
-            await world.queue.send(NAME, content(b"x" * 1000))
+            await world.queue.send(NAME, content(b"x" * (1000 + 64 * 1024)))
         assert backend.dump() == before
 
 
