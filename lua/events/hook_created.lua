@@ -1,4 +1,4 @@
--- Creates a hook and claims its token; a token of another hook's is recorded as a conflict.
+-- Creates a hook and claims its token; one that another hook holds is recorded as a conflict.
 --
 -- The claim `hook:<id>` is settled either way: after a conflict the same hook can't be created
 -- any more, also when the token is free by then, or two rival replays could leave both

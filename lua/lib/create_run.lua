@@ -25,13 +25,13 @@ local function create_run(keys, event, fields)
   if #fields.attributes > 0 then
     redis.call('HSET', keys.attributes, unpack(fields.attributes))
   end
-  redis.call('ZADD', fields.base .. 'runs', '0', fields.run_id)
+  redis.call('ZADD', runs_key(fields.base), '0', fields.run_id)
   set_status(fields.base, keys.run, fields.run_id, nil, 'pending')
   -- Streams written before their run existed were to expire; now they live with it.
-  for _, name in ipairs(redis.call('ZRANGE', keys.run .. ':streams', 0, -1)) do
-    local stream = keys.run .. ':stream:' .. escape(name)
-    redis.call('PERSIST', stream)
-    redis.call('PERSIST', stream .. ':writers')
+  local streams = streams_key(fields.base, fields.run_id)
+  for _, name in ipairs(redis.call('ZRANGE', streams, 0, -1)) do
+    redis.call('PERSIST', stream_key(fields.base, fields.run_id, name))
+    redis.call('PERSIST', writers_key(fields.base, fields.run_id, name))
   end
-  redis.call('PERSIST', keys.run .. ':streams')
+  redis.call('PERSIST', streams)
 end

@@ -38,7 +38,7 @@ local function finish_run(keys, event, fields)
   redis.call('UNLINK', keys.waits, keys.wait_states)
   local sent = send_along(fields.base, event.at, fields.outbox)
   forget_run(fields.base, fields.run_id)
-  redis.pcall('PUBLISH', keys.run .. ':done', '')
+  redis.pcall('PUBLISH', done_channel(fields.base, fields.run_id), '')
   return { 'OK', slot, event.at, sent,
     run_row(keys.run, keys.attributes, keys.payloads, fields.resolve_data, slot) }
 end

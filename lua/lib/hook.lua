@@ -32,7 +32,7 @@ local function remove_hook(base, run_id, hook_id)
     redis.call('DEL', token)
   end
   redis.call('DEL', hook)
-  redis.call('ZREM', run_key(base, run_id) .. ':hooks', hook_id)
+  redis.call('ZREM', hooks_key(base, run_id), hook_id)
   redis.call('ZREM', hook_runs_key(base, hook_id), run_id)
-  redis.call('ZREM', base .. 'hooks', hook_member(fields[2], hook_id, run_id))
+  redis.call('ZREM', all_hooks_key(base), hook_member(fields[2], hook_id, run_id))
 end

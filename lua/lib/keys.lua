@@ -58,3 +58,49 @@ end
 local function held_key(base, run_id)
   return run_key(base, run_id) .. ':held'
 end
+
+local function attributes_key(base, run_id)
+  return run_key(base, run_id) .. ':attributes'
+end
+
+local function payloads_key(base, run_id)
+  return run_key(base, run_id) .. ':payloads'
+end
+
+local function hooks_key(base, run_id)
+  return run_key(base, run_id) .. ':hooks'
+end
+
+local function streams_key(base, run_id)
+  return run_key(base, run_id) .. ':streams'
+end
+
+local function stream_key(base, run_id, name)
+  return run_key(base, run_id) .. ':stream:' .. escape(name)
+end
+
+local function writers_key(base, run_id, name)
+  return stream_key(base, run_id, name) .. ':writers'
+end
+
+-- The channel on which the end of a run is hinted.
+local function done_channel(base, run_id)
+  return run_key(base, run_id) .. ':done'
+end
+
+local function runs_key(base)
+  return base .. 'runs'
+end
+
+local function all_hooks_key(base)
+  return base .. 'hooks'
+end
+
+local function topics_key(base)
+  return base .. 'topics'
+end
+
+-- The channel on which messages of a topic are hinted.
+local function queue_channel(base, topic)
+  return base .. 'queue:' .. topic
+end

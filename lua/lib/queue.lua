@@ -8,11 +8,11 @@
 --   leased       the one replay that a worker holds
 --   step:<id>    the outstanding message of a step
 --   dead         how many of its messages are dead letters
---   queue        the queue name last used
+--   queue        the queue name last used, for whoever wakes the run later
 -- Messages without a run have run = '' and no bookkeeping.
 
 local function hint(base, topic)
-  redis.pcall('PUBLISH', base .. 'queue:' .. topic, '')
+  redis.pcall('PUBLISH', queue_channel(base, topic), '')
 end
 
 -- A further wake is the present one only where nothing would tell them apart.
@@ -59,7 +59,7 @@ local function push(base, topic, at, message)
     'body', message.body, 'attempt', '0', 'failures', '0', 'lost', '0',
     'enqueued_at', at, 'due_at', message.due_at)
   redis.call('ZADD', topic_key(base, topic, 'due'), message.due_at, message.id)
-  redis.call('SADD', base .. 'topics', topic)
+  redis.call('SADD', topics_key(base), topic)
   if message.key ~= '' then
     redis.call('SET', idempotency_key(base, topic, message.run, message.key), message.id)
   end

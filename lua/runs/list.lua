@@ -22,7 +22,7 @@ end
 local ids, more = page_by_member(indexes, order, after, limit)
 local rows = {}
 for i, run_id in ipairs(ids) do
-  local run = run_key(base, run_id)
-  rows[i] = { run_id, run_row(run, run .. ':attributes', run .. ':payloads', resolve_data) }
+  rows[i] = { run_id, run_row(run_key(base, run_id), attributes_key(base, run_id),
+    payloads_key(base, run_id), resolve_data) }
 end
 return { 'OK', more, rows }

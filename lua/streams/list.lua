@@ -1,15 +1,15 @@
 -- Lists the streams of a run, sorted. Where there is no run, each expires by itself, and its name
 -- in the index may outlive it.
 --
--- KEYS: run, streams
--- ARGV:
+-- KEYS: streams
+-- ARGV: base, run_id
 -- Returns: OK names
 --
 -- @include lib/keys
 
 local names = {}
 for _, name in ipairs(redis.call('ZRANGE', streams, 0, -1)) do
-  if redis.call('EXISTS', run .. ':stream:' .. escape(name)) == 1 then
+  if redis.call('EXISTS', stream_key(base, run_id, name)) == 1 then
     names[#names + 1] = name
   end
 end

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from redis_world.errors import ConfigurationError
 
-__all__ = ["WorldConfig"]
+__all__ = ["ENVIRONMENT_PREFIX", "WorldConfig"]
 
 ENVIRONMENT_PREFIX = "REDIS_WORLD_"
 

@@ -239,6 +239,7 @@ class Connection:
         settings: dict[str, Any] = {
             "socket_timeout": self.config.socket_timeout,
             "socket_connect_timeout": self.config.connect_timeout,
+            # Replies of one shape, whatever the server would rather speak.
             "protocol": 2,
         }
         if not (self._url or "").startswith("unix:"):

@@ -15,6 +15,7 @@ from redis_world.errors import EventNotFoundError, InvalidEventError
 
 __all__ = [
     "MAX_SLOT",
+    "RUN_ID_PATTERN",
     "IdFactory",
     "event_id",
     "event_slot",
@@ -29,7 +30,9 @@ MESSAGE_PREFIX: Final = "msg_"
 EVENT_PREFIX: Final = "evnt_"
 
 _SLOT_WIDTH = 26
-_RUN_ID = re.compile(r"wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}")
+RUN_ID_PATTERN: Final = r"wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}"
+
+_RUN_ID = re.compile(RUN_ID_PATTERN)
 _EVENT_ID = re.compile(r"evnt_([0-9]{26})")
 MAX_SLOT: Final = 2**53
 """No log ever gets there; numbers beyond are not exact everywhere."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from redis_world.text import utf8
 
-__all__ = ["Keys", "RunKeys", "escape", "token_hash"]
+__all__ = ["SCHEMA", "Keys", "RunKeys", "escape", "token_hash"]
 
 SCHEMA: Final = 1
 """Version of the key layout; part of every key and pinned in `meta`."""

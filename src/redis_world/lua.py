@@ -31,7 +31,7 @@ from redis_world.errors import ScriptError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Script", "ScriptLibrary", "default_library"]
+__all__ = ["Argument", "Script", "ScriptLibrary", "default_library", "script_root"]
 
 _INCLUDE = re.compile(r"^--\s*@include\s+(\S+)\s*$")
 _DECLARATION = re.compile(r"^--\s*(KEYS|ARGV|Returns):\s*(.*)$")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from redis_world.errors import InvalidCursorError, InvalidInputError
-from redis_world.ids import MAX_SLOT, event_id, parse_event_id
+from redis_world.ids import MAX_SLOT, RUN_ID_PATTERN, event_id, parse_event_id
 from redis_world.models import Page, SortOrder
 
 __all__ = [
@@ -30,11 +30,11 @@ MAX_LIMIT: Final = 1000
 
 _SLOT: Final = re.compile(r"[0-9]{1,16}")
 _PLACES: Final = {
-    "runs": re.compile(r"wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}"),
+    "runs": re.compile(RUN_ID_PATTERN),
     "steps": _SLOT,
     "waits": _SLOT,
     "hooks": _SLOT,
-    "all_hooks": re.compile(r"[0-9]{15}/(?:[0-9a-f]{2})*/wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}"),
+    "all_hooks": re.compile(rf"[0-9]{{15}}/(?:[0-9a-f]{{2}})*/{RUN_ID_PATTERN}"),
     "chunks": _SLOT,
 }
 _EVENT_PREFIX: Final = "eid:"

@@ -24,7 +24,17 @@ from redis_world.messages import (
     topic_of,
 )
 
-__all__ = ["Enqueue", "FollowUp", "Message", "Queue", "QueueStats", "backoff", "topic_of"]
+__all__ = [
+    "MAX_CLAIM",
+    "Claim",
+    "Enqueue",
+    "FollowUp",
+    "Message",
+    "Queue",
+    "QueueStats",
+    "backoff",
+    "topic_of",
+]
 
 logger = logging.getLogger(__name__)
 

@@ -36,15 +36,24 @@ from redis_world.models import (
 )
 
 __all__ = [
+    "MIN_SPEC_VERSION",
     "PAYLOAD_FIELDS",
+    "SPEC_VERSION",
     "Own",
     "event_from",
     "hook_from",
+    "not_supported",
+    "pairs",
     "raise_refusal",
     "run_from",
     "step_from",
     "wait_from",
 ]
+
+SPEC_VERSION: Final = 7
+"""Newest spec version that this World reads, and the one of events that name none."""
+MIN_SPEC_VERSION: Final = 2
+"""Older runs were legacy ones, without an event log."""
 
 Own = Mapping[bytes, Any]
 """Slot -> payload of the event that was just written: the reply does not repeat it."""
@@ -318,9 +327,9 @@ def _refusal(status: str, detail: str, run_id: str, entity_id: str) -> WorldErro
 
 def not_supported(version: int) -> str:
     """What to tell about a run of a spec version that this World does not read."""
-    if version <= 1:
+    if version < MIN_SPEC_VERSION:
         return (
             f"spec version {version} is a legacy run's, from before event logs: this World "
             "never had such runs"
         )
-    return f"spec version {version} is newer than 7, the newest that this World reads"
+    return f"spec version {version} is newer than {SPEC_VERSION}, the newest that this World reads"

@@ -14,7 +14,7 @@ from redis_world.models import Page, ResolveData, Run, RunStatus, SortOrder
 from redis_world.paging import check_limit, check_order, make_page, parse_cursor
 from redis_world.rows import run_from
 
-__all__ = ["Runs"]
+__all__ = ["TERMINAL", "Runs"]
 
 TERMINAL: Final = ("completed", "failed", "cancelled")
 _STATUSES: Final[tuple[str, ...]] = get_args(RunStatus)

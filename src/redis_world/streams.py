@@ -147,9 +147,11 @@ class Streams:
 
     async def list(self, run_id: str) -> list[str]:
         """The names of all streams of a run, sorted."""
-        keys = self._connection.keys.of_run(run_id)
+        keys = self._connection.keys
         reply = await self._connection.call(
-            "streams/list", {"run": keys.run, "streams": keys.streams}, {}
+            "streams/list",
+            {"streams": keys.of_run(run_id).streams},
+            {"base": keys.base, "run_id": run_id},
         )
         return [name.decode() for name in reply[1]]
 

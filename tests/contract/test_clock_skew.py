@@ -1,4 +1,4 @@
-"""One clock, the server's: Worlds whose processes' clocks differ agree (design, section 4)."""
+"""One clock, the server's: Worlds whose processes' clocks differ agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Namespaces share a server unseen (design, sections 2 and 3)."""
+"""Namespaces share a server unseen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Round trips: one event, one script, one command (design, sections 1 and 4)."""
+"""Round trips: one event, one script, one command."""
 
 from __future__ import annotations
 

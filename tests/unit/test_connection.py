@@ -1,4 +1,4 @@
-"""Connections: pipelines, recovery, loops, what stays open (design, section 5)."""
+"""Connections: pipelines, recovery, loops, what stays open."""
 
 from __future__ import annotations
 

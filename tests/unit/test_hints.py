@@ -1,4 +1,4 @@
-"""Hints: one connection for all readers, and a lost one costs only time (design, section 6)."""
+"""Hints: one connection for all readers, and a lost one costs only time."""
 
 from __future__ import annotations
 

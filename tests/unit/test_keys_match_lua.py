@@ -1,4 +1,4 @@
-"""`keys.py` and `lua/lib/keys.lua` build the same keys (design, section 3)."""
+"""`keys.py` and `lua/lib/keys.lua` build the same keys."""
 
 from __future__ import annotations
 
@@ -52,6 +52,17 @@ OF_LUA: Final[dict[str, tuple[int, Callable[..., str]]]] = {
     "idempotency_key": (3, KEYS.idempotency),
     "run_queue_key": (1, lambda run: KEYS.of_run(run).queue),
     "held_key": (1, lambda run: KEYS.of_run(run).held),
+    "attributes_key": (1, lambda run: KEYS.of_run(run).attributes),
+    "payloads_key": (1, lambda run: KEYS.of_run(run).payloads),
+    "hooks_key": (1, lambda run: KEYS.of_run(run).hooks),
+    "streams_key": (1, lambda run: KEYS.of_run(run).streams),
+    "stream_key": (2, lambda run, name: KEYS.of_run(run).stream(name)),
+    "writers_key": (2, lambda run, name: KEYS.of_run(run).writers(name)),
+    "done_channel": (1, lambda run: KEYS.of_run(run).done),
+    "runs_key": (0, lambda: KEYS.runs),
+    "all_hooks_key": (0, lambda: KEYS.all_hooks),
+    "topics_key": (0, lambda: KEYS.topics),
+    "queue_channel": (1, KEYS.queue_channel),
 }
 """Function of the Lua library -> how many texts it takes after the base, and Python's twin."""
 
@@ -62,13 +73,21 @@ def script(function: str, root: Path) -> Script:
     """A script that answers what the function makes of its arguments."""
     folder = root / "test"
     folder.mkdir()
-    base = "" if function == "escape" else "base, "
+    base = "" if function == "escape" else "base" if not OF_LUA[function][0] else "base, "
+    rest = "unpack(parts)" if OF_LUA[function][0] else ""
     (folder / "key.lua").write_text(
         "-- Builds a key.\n--\n-- KEYS: key\n-- ARGV: base, parts...\n-- Returns: it.\n--\n"
-        f"-- @include lib/keys\nreturn {{ {function}({base}unpack(parts)) }}\n",
+        f"-- @include lib/keys\nreturn {{ {function}({base}{rest}) }}\n",
         encoding="utf-8",
     )
     return ScriptLibrary(root, {"lib/keys": SOURCE})["test/key"]
+
+
+def test_no_script_builds_a_key_of_its_own() -> None:
+    own = re.compile(r"""\.\.\s*['"]:|base\s*\.\.""")
+    for path in script_root().rglob("*.lua"):
+        if path.name != "keys.lua":
+            assert not own.search(path.read_text(encoding="utf-8")), path
 
 
 def test_every_function_has_a_twin() -> None:

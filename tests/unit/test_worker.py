@@ -717,7 +717,7 @@ _PROGRAM: Final = textwrap.dedent(
 
     async def main():
         async with RedisWorld(url, namespace=namespace) as world:
-            await Worker(world, {"__wkf_workflow_": handler}, shutdown_timeout=1.0).run()
+            await Worker(world, {"__wkf_workflow_": handler}, shutdown_timeout=4.0).run()
 
 
     asyncio.run(main())

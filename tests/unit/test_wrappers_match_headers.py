@@ -1,13 +1,15 @@
-"""Every script is called with exactly the names of its header (design, section 4)."""
+"""Every script is called with exactly the names of its header."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from redis_world.lua import Script, default_library
+from redis_world.lua import Script, default_library, script_root
+from redis_world.models import CreateEvent
+from redis_world.rows import MIN_SPEC_VERSION, PAYLOAD_FIELDS, SPEC_VERSION
 from redis_world.testing import memory_world
 from support.exercise import exercise
 
@@ -35,3 +37,22 @@ async def test_wrappers_match_headers(monkeypatch: pytest.MonkeyPatch) -> None:
         for script in default_library()
     }
     assert found == expected
+
+
+def test_both_sides_read_the_same_spec_versions() -> None:
+    source = (script_root() / "lib" / "run.lua").read_text(encoding="utf-8")
+    bounds = f"MIN_SPEC_VERSION, MAX_SPEC_VERSION = {MIN_SPEC_VERSION}, {SPEC_VERSION}"
+    assert bounds in source
+
+
+def test_every_payload_is_read_back_where_it_was_written() -> None:
+    """An event's payload that is missing in this table would be stored and never seen again."""
+    fields = {
+        model.model_fields["event_type"].default: data.payload_field
+        for model in get_args(CreateEvent)
+        for data in get_args(model.model_fields["event_data"].annotation)
+        if data is not type(None) and data.payload_field is not None
+    }
+    # The input of a run_started is its run_created event's.
+    del fields["run_started"]
+    assert fields == PAYLOAD_FIELDS

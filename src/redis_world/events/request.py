@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 from redis_world.codec import encode_data, encode_payload, from_ms, to_ms
 from redis_world.config import WorldConfig
-from redis_world.events.validation import SPEC_VERSION
 from redis_world.ids import event_id
 from redis_world.keys import Keys, RunKeys
 from redis_world.models import CreateEvent, EventData, EventResult, Model, ResolveData
+from redis_world.rows import SPEC_VERSION
 
-__all__ = ["Builder", "Call", "Request"]
+__all__ = ["Builder", "Call", "Request", "without_field"]
 
 
 @dataclass(frozen=True, slots=True)

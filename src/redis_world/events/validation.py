@@ -25,13 +25,15 @@ from redis_world.models import (
     RunCreatedEvent,
     RunStartedEvent,
 )
-from redis_world.rows import not_supported
+from redis_world.rows import MIN_SPEC_VERSION, SPEC_VERSION, not_supported
 
-__all__ = ["SPEC_VERSION", "check_retention_limit", "creates_run", "parse_event", "validate_event"]
-
-SPEC_VERSION: Final = 7
-"""Newest spec version that this World reads, and the one of events that name none."""
-MIN_SPEC_VERSION: Final = 2
+__all__ = [
+    "MAX_ATTRIBUTES",
+    "check_retention_limit",
+    "creates_run",
+    "parse_event",
+    "validate_event",
+]
 
 MAX_CANCEL_REASON_UNITS: Final = 512
 MAX_ATTRIBUTES: Final = 64
