@@ -103,7 +103,7 @@ class Request:
             absent.append("resume_id")
         stored = event.model_copy(update={k: v for k, v in updates.items() if k not in absent})
         for name in absent:
-            stored = without_field(stored, name) or stored
+            _remove(stored, name)
         return stored
 
     def own_payload(self, slot: bytes) -> Mapping[bytes, Any]:
@@ -121,9 +121,14 @@ M = TypeVar("M", bound=Model)
 def without_field(model: M, name: str) -> M | None:
     """A copy of a model in which a field is absent; None when nothing else is set."""
     copy = model.model_copy()
-    copy.__dict__[name] = None
-    copy.__pydantic_fields_set__.discard(name)
+    _remove(copy, name)
     return copy if copy.model_fields_set or copy.model_extra else None
+
+
+def _remove(model: Model, name: str) -> None:
+    """Make a field of a copy that nobody has seen yet absent."""
+    model.__dict__[name] = None
+    model.__pydantic_fields_set__.discard(name)
 
 
 @dataclass(frozen=True, slots=True)
