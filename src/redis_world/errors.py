@@ -14,6 +14,7 @@ __all__ = [
     "InvalidCursorError",
     "InvalidEventError",
     "InvalidInputError",
+    "MessageNotFoundError",
     "RunExpiredError",
     "RunNotFoundError",
     "RunNotSupportedError",
@@ -116,6 +117,12 @@ class HookNotFoundError(_NotFoundError):
 
     code = "HookNotFoundError"
     entity = "Hook"
+
+
+class MessageNotFoundError(_NotFoundError):
+    """No such dead letter."""
+
+    entity = "Message"
 
 
 class RunExpiredError(WorldError):

@@ -15,11 +15,13 @@ from redis_world.rows import pairs
 from redis_world.text import utf8
 
 __all__ = [
+    "DeadLetter",
     "Enqueue",
     "FollowUp",
     "Message",
     "backoff",
     "check_topic",
+    "dead_letter_from",
     "encode_body",
     "kind_of",
     "message_args",
@@ -150,6 +152,34 @@ class Message:
         return step_of(self.payload) != ""
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that nothing more is tried for.
+
+    Attributes:
+        reason: `max_failures` or `max_lost_leases`.
+        last_error: what its last failed delivery said; None when none failed.
+        attempt: deliveries in all.
+        failures: deliveries that ended in an error.
+        lost_leases: deliveries that ended without an answer.
+        died_at: when it was given up.
+    """
+
+    message_id: str
+    queue_name: str
+    payload: dict[str, Any]
+    headers: dict[str, str] | None
+    deployment_id: str | None
+    idempotency_key: str | None
+    reason: str
+    last_error: str | None
+    attempt: int
+    failures: int
+    lost_leases: int
+    enqueued_at: datetime
+    died_at: datetime
+
+
 def run_of(payload: Mapping[str, Any]) -> str:
     """The run of a message, or "": a health check is nobody's, whatever it names."""
     run_id = payload.get("runId")
@@ -222,6 +252,27 @@ def pack_message(args: Mapping[str, Any]) -> bytes:
     """The arguments of `message_args` as one: netstrings, in their order."""
     fields = (utf8(value) if isinstance(value, str) else value for value in args.values())
     return b"".join(b"%d:%s" % (len(value), value) for value in fields)
+
+
+def dead_letter_from(row: Sequence[Any]) -> DeadLetter:
+    """A dead letter from its place and its hash."""
+    fields = pairs(row[1])
+    last_error = fields.get(b"last_error")
+    return DeadLetter(
+        message_id=row[0].decode().partition(":")[2],
+        queue_name=fields[b"queue"].decode(),
+        payload=decode_data(fields[b"body"]),
+        headers=decode_data(fields[b"headers"]) if fields[b"headers"] else None,
+        deployment_id=fields[b"deployment"].decode() or None,
+        idempotency_key=fields[b"key"].decode() or None,
+        reason=fields[b"reason"].decode(),
+        last_error=None if last_error is None else last_error.decode("utf-8", "replace"),
+        attempt=int(fields[b"attempt"]),
+        failures=int(fields[b"failures"]),
+        lost_leases=int(fields[b"lost"]),
+        enqueued_at=from_ms(fields[b"enqueued_at"]),
+        died_at=from_ms(fields[b"died_at"]),
+    )
 
 
 def message_from(row: Sequence[Any]) -> Message:

@@ -36,6 +36,7 @@ _PLACES: Final = {
     "hooks": _SLOT,
     "all_hooks": re.compile(rf"[0-9]{{15}}/(?:[0-9a-f]{{2}})*/{RUN_ID_PATTERN}"),
     "chunks": _SLOT,
+    "dead_letters": re.compile(r"[0-9]{1,16}:msg_[0-7][0-9A-HJKMNP-TV-Z]{25}"),
 }
 _EVENT_PREFIX: Final = "eid:"
 

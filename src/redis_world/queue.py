@@ -9,24 +9,29 @@ from typing import Any, Final
 
 from redis_world.codec import Duration, to_duration_ms
 from redis_world.connection import Connection
-from redis_world.errors import InvalidInputError, WorldError
+from redis_world.errors import InvalidInputError, MessageNotFoundError, WorldError
 from redis_world.ids import IdFactory, new_request_id
 from redis_world.messages import (
+    DeadLetter,
     Enqueue,
     FollowUp,
     Message,
     backoff,
     check_topic,
+    dead_letter_from,
     encode_body,
     kind_of,
     message_args,
     message_from,
     topic_of,
 )
+from redis_world.models import Page
+from redis_world.paging import DEFAULT_LIMIT, check_limit, make_page, parse_cursor
 
 __all__ = [
     "MAX_CLAIM",
     "Claim",
+    "DeadLetter",
     "Enqueue",
     "FollowUp",
     "Message",
@@ -40,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 MAX_CLAIM: Final = 1000
 DEFAULT_LEASE: Final = 60.0
+_PURGED_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +269,72 @@ class Queue:
         """The topics that messages were ever sent to, sorted."""
         (names,) = await self._connection.execute(("SMEMBERS", self._connection.keys.topics))
         return sorted(name.decode() for name in names)
+
+    async def dead_letters(
+        self, topic: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    ) -> Page[DeadLetter]:
+        """List messages that nothing more is tried for, by the time of their death.
+
+        Args:
+            topic: the topic.
+            limit: 1 to 1,000.
+            cursor: of an earlier page.
+
+        Raises:
+            InvalidCursorError: the cursor is not one of this listing.
+        """
+        place = parse_cursor("dead_letters", cursor)
+        after_time, _, after_id = place.partition(":")
+        reply = await self._connection.call(
+            "queue/dead_letters",
+            self._sets(topic, "dead"),
+            {
+                "base": self._connection.keys.base,
+                "topic": topic,
+                "after_time": after_time,
+                "after_id": after_id,
+                "limit": str(check_limit(limit)),
+            },
+        )
+        return make_page("dead_letters", reply, dead_letter_from, cursor)
+
+    async def redrive(self, message_id: str) -> str | None:
+        """Send a dead letter again, under its id, due now, with its counts at nothing.
+
+        Returns:
+            The id of the message that stands for it: another one, where its key or its step has
+            got one meanwhile; None when its step is over and nothing is left to deliver.
+
+        Raises:
+            MessageNotFoundError: there is no such dead letter.
+        """
+        keys = self._connection.keys
+        for topic in await self.topics():
+            reply = await self._connection.call(
+                "queue/redrive",
+                {"message": keys.message(topic, message_id), **self._sets(topic, "dead")},
+                {"base": keys.base, "topic": topic, "message_id": message_id},
+            )
+            if reply[0] != b"MESSAGE_NOT_FOUND":
+                return None if reply[0] == b"DONE" else reply[1].decode()
+        raise MessageNotFoundError(message_id)
+
+    async def purge_dead_letters(self, topic: str) -> int:
+        """Delete all dead letters of a topic; how many there were."""
+        total = 0
+        while True:
+            reply = await self._connection.call(
+                "queue/purge",
+                self._sets(topic, "dead"),
+                {
+                    "base": self._connection.keys.base,
+                    "topic": topic,
+                    "limit": str(_PURGED_AT_ONCE),
+                },
+            )
+            total += int(reply[1])
+            if int(reply[1]) < _PURGED_AT_ONCE:
+                return total
 
     async def expire(self, topic: str) -> int:
         """Free the leases of workers that are gone; how many there were."""

@@ -15,6 +15,7 @@ from redis_world.errors import (
     HookNotFoundError,
     HookResumeConflictError,
     InvalidEventError,
+    MessageNotFoundError,
     RunExpiredError,
     RunNotFoundError,
     RunNotSupportedError,
@@ -288,6 +289,8 @@ def _refusal(status: str, detail: str, run_id: str, entity_id: str) -> WorldErro
             return StepNotFoundError(entity_id)
         case "WAIT_NOT_FOUND":
             return WaitNotFoundError(entity_id)
+        case "MESSAGE_NOT_FOUND":
+            return MessageNotFoundError(entity_id)
         case "HOOK_NOT_FOUND":
             return HookNotFoundError(entity_id)
         case "RUN_NOT_SUPPORTED":

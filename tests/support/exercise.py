@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from redis_world import RedisWorld
+from redis_world.errors import MessageNotFoundError
 from redis_world.queue import FollowUp
 from support.events import (
     attr_set,
@@ -84,6 +87,10 @@ async def _send(world: RedisWorld, run_id: str) -> None:
     await queue.claim(TOPIC, limit=1)
     await world.sweep()
     await queue.stats(TOPIC)
+    await queue.dead_letters(TOPIC)
+    with contextlib.suppress(MessageNotFoundError):
+        await queue.redrive("msg_00000000000000000000000000")
+    await queue.purge_dead_letters(TOPIC)
 
 
 async def _stream(world: RedisWorld, run_id: str) -> None:

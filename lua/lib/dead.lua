@@ -1,0 +1,14 @@
+-- @include lib/queue
+
+-- The end of a dead letter: it is one less of its run's, whose bookkeeping may go with it.
+local function forget_letter(base, topic, message_id, run_id)
+  redis.call('DEL', message_key(base, topic, message_id))
+  if run_id == '' then
+    return
+  end
+  redis.call('HINCRBY', run_queue_key(base, run_id), 'dead', '-1')
+  local status = redis.call('HGET', run_key(base, run_id), 'status')
+  if not status or is_terminal(status) then
+    forget_run(base, run_id)
+  end
+end

@@ -1,0 +1,25 @@
+-- Sends a dead letter again, under its id and with its counts at nothing. Where another message
+-- has taken its place meanwhile, or its step is over, it only goes (contract, section 7).
+--
+-- KEYS: dead, message
+-- ARGV: base, topic, message_id
+-- Returns: OK the id of the message that stands for it | DONE | MESSAGE_NOT_FOUND
+--
+-- @include lib/clock
+-- @include lib/dead
+
+if redis.call('ZREM', dead, message_id) == 0 then
+  return { 'MESSAGE_NOT_FOUND' }
+end
+local at = now()
+local fields = redis.call('HMGET', message, 'run', 'kind', 'step', 'key', 'queue', 'deployment',
+  'headers', 'body')
+forget_letter(base, topic, message_id, fields[1])
+local sent = push(base, topic, at, {
+  id = message_id, run = fields[1], kind = fields[2], step = fields[3], key = fields[4],
+  queue = fields[5], deployment = fields[6], headers = fields[7], body = fields[8], due_at = at,
+})
+if not sent then
+  return { 'DONE' }
+end
+return { 'OK', sent }
