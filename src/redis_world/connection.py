@@ -531,15 +531,15 @@ def _check_eviction(info: Mapping[str, Any]) -> None:
 
 def _encode(command: Sequence[Argument]) -> Command:
     """Check arguments here, call by call: an error inside the pipeline would be everybody's."""
-    row: list[Argument] = []
-    for part in command:
-        if isinstance(part, str):
-            row.append(utf8(part))
-        elif isinstance(part, bytes | int | float) and not isinstance(part, bool):
-            row.append(part)
-        else:
-            raise InvalidInputError(f"{part!r} is neither text nor bytes nor a number")
-    return tuple(row)
+    return tuple([part if type(part) is bytes else _encode_argument(part) for part in command])
+
+
+def _encode_argument(part: Argument) -> Argument:
+    if isinstance(part, str):
+        return part.encode() if part.isascii() else utf8(part)
+    if isinstance(part, bytes | int | float) and not isinstance(part, bool):
+        return part
+    raise InvalidInputError(f"{part!r} is neither text nor bytes nor a number")
 
 
 def _answer(request: _Request, replies: list[Reply]) -> None:

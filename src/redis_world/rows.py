@@ -128,7 +128,7 @@ def run_from(
             values[name] = blob.decode()
     if (context := hash_.get(b"execution_context")) is not None:
         values["execution_context"] = decode_data(context)
-    return Run.model_construct(None, **values)
+    return Run.trusted(values)
 
 
 def step_from(
@@ -136,9 +136,8 @@ def step_from(
 ) -> Step:
     """A step from `{ hash, payloads }`."""
     hash_ = pairs(row[0])
-    return Step.model_construct(
-        None,
-        **{
+    return Step.trusted(
+        {
             "run_id": run_id,
             "step_id": hash_[b"step_id"].decode(),
             "step_name": hash_[b"step_name"].decode(),
@@ -162,9 +161,8 @@ def hook_from(
 ) -> Hook:
     """A hook from `{ hash, payloads }` and the fields of its run that it mirrors."""
     hash_ = pairs(row[0])
-    return Hook.model_construct(
-        None,
-        **{
+    return Hook.trusted(
+        {
             "run_id": hash_[b"run_id"].decode(),
             "hook_id": hash_[b"hook_id"].decode(),
             "token": hash_[b"token"].decode(),
@@ -203,7 +201,7 @@ def _resume_context(context: Sequence[bytes | None]) -> ResumeContext:
         values["trace_carrier"] = trace
     if isinstance(version, int) and not isinstance(version, bool):
         values["hook_resume_input_version"] = version
-    return ResumeContext.model_construct(None, **values)
+    return ResumeContext.trusted(values)
 
 
 def wait_from(run_id: str, correlation_id: str, state: bytes) -> Wait:
@@ -220,7 +218,7 @@ def wait_from(run_id: str, correlation_id: str, state: bytes) -> Wait:
     }
     if completed_at != b"-":
         values["completed_at"] = from_ms(completed_at)
-    return Wait.model_construct(None, **values)
+    return Wait.trusted(values)
 
 
 def event_from(

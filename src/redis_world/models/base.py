@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cache
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -40,6 +41,15 @@ Timestamp = Annotated[datetime, BeforeValidator(_to_timestamp)]
 """A point in time: aware, UTC, millisecond precision."""
 
 
+@cache
+def _defaults(cls: type[BaseModel]) -> dict[str, Any]:
+    return {
+        name: field.get_default()
+        for name, field in cls.model_fields.items()
+        if not field.is_required()
+    }
+
+
 class Model(BaseModel):
     """Base of all models. A field that was never set is absent, which None is not."""
 
@@ -52,6 +62,20 @@ class Model(BaseModel):
         validate_by_alias=True,
         serialize_by_alias=True,
     )
+
+    @classmethod
+    def trusted(cls, values: dict[str, Any]) -> Self:
+        """Make a model of values that are known to be right, without looking at them.
+
+        What the World has stored, it need not validate again: that took a tenth of the time of
+        an event. Fields that are left out are absent, and read as their defaults.
+        """
+        model = cls.__new__(cls)
+        object.__setattr__(model, "__dict__", {**_defaults(cls), **values})
+        object.__setattr__(model, "__pydantic_fields_set__", set(values))
+        object.__setattr__(model, "__pydantic_extra__", None)
+        object.__setattr__(model, "__pydantic_private__", None)
+        return model
 
     @classmethod
     def from_wire(cls, data: Any) -> Self:
