@@ -71,9 +71,15 @@ class WorldConfig(BaseModel):
 
     @classmethod
     def from_env(cls, **options: Any) -> Self:
-        """Options from `REDIS_WORLD_<OPTION>` variables; keywords win over the environment."""
+        """Options from `REDIS_WORLD_<OPTION>` variables; keywords win over the environment.
+
+        The text `none` is None, where an option has it.
+
+        Raises:
+            ConfigurationError: an option is unknown or out of range; the text names it.
+        """
         found = {
-            name: value
+            name: None if value.lower() == "none" else value
             for name in cls.model_fields
             if (value := os.environ.get(ENVIRONMENT_PREFIX + name.upper())) is not None
         }

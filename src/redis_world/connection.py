@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import redis
 import redis.asyncio
@@ -136,10 +137,17 @@ class Connection:
             return
         async with state.opening:
             if not state.opened:
-                await self._check_server(state)
-                await self._pin(state)
-                state.guardian = _close_with_the_loop(state.client)
-                await anext(state.guardian)
+                if state.guardian is None:
+                    state.guardian = _close_with_the_loop(state.client)
+                    await anext(state.guardian)
+                try:
+                    await self._check_server(state)
+                    await self._pin(state)
+                except BaseException:
+                    # It connects again at the next try; there may be none.
+                    with contextlib.suppress(Exception):
+                        await state.client.connection_pool.disconnect()
+                    raise
                 state.opened = True
 
     async def aclose(self) -> None:
@@ -335,10 +343,10 @@ class Connection:
         try:
             now, server, memory, *loaded = await self._round_trip(state, commands)
         except Exception as error:
-            raise _translate(error, where=self._describe()) from error
+            raise _translate(error, where=self.describe()) from error
         for reply in (now, *loaded):
             if isinstance(reply, Exception):
-                raise _translate(reply, where=self._describe()) from reply
+                raise _translate(reply, where=self.describe()) from reply
         self.observe_server_time(int(now[0]) * 1000 + int(now[1]) // 1000)
         # An embedded server has no INFO, and an ACL may deny it: then nothing is known.
         if isinstance(server, dict):
@@ -358,7 +366,7 @@ class Connection:
         )
         (reply,) = await self._round_trip(state, [("EVALSHA", script.sha, *row)])
         if isinstance(reply, Exception):
-            raise _translate(reply, where=self._describe()) from reply
+            raise _translate(reply, where=self.describe()) from reply
         schema, partitions = int(reply[1]), int(reply[2])
         namespace = self.config.namespace
         if schema != SCHEMA:
@@ -374,7 +382,7 @@ class Connection:
                 "or use another namespace"
             )
 
-    def _describe(self) -> str:
+    def describe(self) -> str:
         """The server's address, without its password."""
         if self._url is not None and _is_memory(self._url):
             return self._url
@@ -448,7 +456,10 @@ def _is_memory(url: str) -> bool:
     return url.partition("://")[0] == MEMORY
 
 
-def _check_client(client: redis.asyncio.Redis) -> None:
+def _check_client(client: object) -> None:
+    if not isinstance(client, redis.asyncio.Redis):
+        kind = f"{type(client).__module__}.{type(client).__qualname__}"
+        raise ConfigurationError(f"a ready client is a redis.asyncio.Redis, not a {kind}")
     options = client.connection_pool.connection_kwargs
     _refuse_decoding(options)
     if not {"host", "path", "server"} & set(options):
@@ -488,6 +499,12 @@ def _check_url(url: str) -> None:
         raise ConfigurationError(
             f"{_without_secrets(url)!r} is no URL of a server: {error}"
         ) from None
+    database = urlsplit(url).path.strip("/")
+    if scheme != "unix" and database and not database.isdecimal():
+        raise ConfigurationError(
+            f"{_without_secrets(url)!r} is no URL of a server: {database!r} is no number of a "
+            "database"
+        )
     _refuse_decoding(dict(options))
 
 

@@ -113,6 +113,9 @@ class HintHub:
             waiters.discard(subscription)
             if not waiters and self._waiters.get(name) is waiters:
                 del self._waiters[name]
+                if name not in self._present:
+                    # Never subscribed to: nobody would unsubscribe from it, and forget it.
+                    self._confirmed.pop(name, None)
                 self._changed.set()
 
     async def aclose(self) -> None:

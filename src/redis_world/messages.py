@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from redis_world.codec import Duration, decode_data, encode_data, from_ms, to_duration_ms
-from redis_world.errors import InvalidInputError
+from redis_world.errors import InvalidInputError, WorldError
 from redis_world.rows import pairs
 from redis_world.text import utf8
 
@@ -157,6 +157,7 @@ class DeadLetter:
     """A message that nothing more is tried for.
 
     Attributes:
+        payload: None where it can't be read; `last_error` says why.
         reason: `max_failures` or `max_lost_leases`.
         last_error: what its last failed delivery said; None when none failed.
         attempt: deliveries in all.
@@ -167,7 +168,7 @@ class DeadLetter:
 
     message_id: str
     queue_name: str
-    payload: dict[str, Any]
+    payload: dict[str, Any] | None
     headers: dict[str, str] | None
     deployment_id: str | None
     idempotency_key: str | None
@@ -254,6 +255,14 @@ def pack_message(args: Mapping[str, Any]) -> bytes:
     return b"".join(b"%d:%s" % (len(value), value) for value in fields)
 
 
+def _readable(blob: bytes) -> Any:
+    """What was stored, or None: a letter may be dead because nobody can read it."""
+    try:
+        return decode_data(blob)
+    except WorldError:
+        return None
+
+
 def dead_letter_from(row: Sequence[Any]) -> DeadLetter:
     """A dead letter from its place and its hash."""
     fields = pairs(row[1])
@@ -261,8 +270,8 @@ def dead_letter_from(row: Sequence[Any]) -> DeadLetter:
     return DeadLetter(
         message_id=row[0].decode().partition(":")[2],
         queue_name=fields[b"queue"].decode(),
-        payload=decode_data(fields[b"body"]),
-        headers=decode_data(fields[b"headers"]) if fields[b"headers"] else None,
+        payload=_readable(fields[b"body"]),
+        headers=_readable(fields[b"headers"]) if fields[b"headers"] else None,
         deployment_id=fields[b"deployment"].decode() or None,
         idempotency_key=fields[b"key"].decode() or None,
         reason=fields[b"reason"].decode(),

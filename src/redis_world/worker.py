@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import threading
 import time
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 1.0
 """The longest sleep between two looks: what a lost hint may cost."""
 _BEATS_PER_LEASE: Final = 3
+_MAX_LEASE_SECONDS: Final = 24 * 3600
 _RECONNECT_SECONDS: Final = 1.0
 
 
@@ -89,6 +91,8 @@ class Worker:
         self._handlers = dict(handlers)
         self._concurrency = concurrency
         self._lease = _positive(lease, "lease")
+        if self._lease > _MAX_LEASE_SECONDS:
+            raise ConfigurationError(f"a lease is up to a day, not {lease!r}")
         self._max_replay = _positive(max_replay, "max_replay")
         self._shutdown_timeout = to_duration_ms(shutdown_timeout, "shutdown_timeout") / 1000
         self._sweep_interval = _positive(sweep_interval, "sweep_interval")
@@ -109,6 +113,7 @@ class Worker:
         """
         await self._world.open()
         with self._signals(), _Heart(self._world, self._lease, self._max_replay) as heart:
+            self._tell_begin()
             loops = [
                 asyncio.create_task(self._consume(topic, heart), name=f"consume {topic}")
                 for topic in self._handlers
@@ -121,6 +126,16 @@ class Worker:
                     loop.cancel()
                 await asyncio.gather(*loops, return_exceptions=True)
                 await self._drain()
+                logger.info("worker %d has ended", os.getpid())
+
+    def _tell_begin(self) -> None:
+        """Say so once signals are taken: whoever reads it may send one."""
+        topics = ", ".join(self._handlers)
+        where = self._world.connection.describe()
+        namespace = self._world.config.namespace
+        logger.info(
+            "worker %d takes %s on %s, namespace %s", os.getpid(), topics, where, namespace
+        )
 
     async def _until_stopped(self, loops: list[asyncio.Task[None]]) -> None:
         """Wait for the stop; a loop that ends by an error ends the worker with it."""

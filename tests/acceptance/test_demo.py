@@ -29,7 +29,7 @@ from redis_world.models import Event, RunCreatedEvent, RunFailedEvent, StepCreat
 from redis_world.models.events import RunCreatedData, RunFailedData, StepCreatedData
 from support.backends import Backend, Servers
 
-GO_ON = "go on with: redis-world demo --url redis://localhost:6379/0 --processes 2"
+GO_ON = "redis-world demo --url redis://localhost:6379/0 --processes 2"
 LETTER = [
     "Dear Ada,",
     r"thank you for order A-\w+: 3 lamps for 59.70 EUR.",
@@ -119,7 +119,8 @@ class TestInAPipe:
         assert result.returncode == 0, result.stderr
         assert not result.stderr
         lines = result.stdout.splitlines()
-        assert lines[-1] == GO_ON
+        assert lines[-1].startswith("go on with: ")
+        assert lines[-1].endswith(GO_ON)
         assert re.fullmatch(
             r"result: order A-(\w+) for 59.70 EUR, payment P-\1, approved by Mia", lines[-2]
         )
@@ -208,7 +209,7 @@ class TestOnATerminal:
             r"event log: 34 events, no gap *",
             r" +34 +run_completed +\+\S+ s *",
             r"✓ result: order .* approved by Mia *",
-            re.escape(GO_ON),
+            rf"go on with: .*{re.escape(GO_ON)}",
         ):
             assert any(re.fullmatch(pattern, line) for line in final), (pattern, final)
         # And it was seen while it ran.
@@ -269,7 +270,9 @@ class TestWithWorkerProcesses:
     async def test_all_of_them_are_killed(self, redis7: Backend) -> None:
         view = Killer(count=2, at="hook_created")
         options = {"url": redis7.url, "namespace": redis7.namespace()}
-        with pytest.raises(WorldError, match="all workers have ended, the last one says: nothing"):
+        with pytest.raises(
+            WorldError, match=r"all workers have ended, the last one says: .*worker"
+        ):
             await run_demo(options, 2, view)
         assert "the run is cancelled" in view.output.getvalue()
 
@@ -294,7 +297,7 @@ def test_it_is_interrupted_while_it_works_itself() -> None:
     assert process.returncode == 1
     assert errors == "interrupted\n"
     assert "the run is cancelled" in rest
-    assert rest.splitlines()[-1] == GO_ON
+    assert rest.splitlines()[-1].endswith(GO_ON)
 
 
 def test_a_server_that_is_not_there_is_one_line() -> None:

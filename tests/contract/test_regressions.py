@@ -15,7 +15,7 @@ import pytest
 import redis.asyncio
 
 from redis_world import RedisWorld
-from redis_world.errors import InvalidEventError, InvalidInputError
+from redis_world.errors import ConfigurationError, InvalidEventError, InvalidInputError
 from redis_world.hints import HintHub
 from redis_world.memory import memory_client
 from redis_world.queue import FollowUp
@@ -320,3 +320,55 @@ async def test_a_step_that_ends_the_process_has_failed(world: RedisWorld) -> Non
     await until_delayed(world, running)
     worker.stop()
     await running
+
+
+async def test_a_dead_letter_that_nobody_can_read_is_listed(
+    backend: Backend,
+) -> None:
+    """One of them hid all others of its page, and those that came after."""
+    async with backend.world(max_failures=1) as world:
+        sent = [await world.queue.send(NAME, {"runId": "wrun_x", "x": n}) for n in range(2)]
+        assert sent[0] is not None
+        while (await world.queue.stats(TOPIC)).dead < 2:
+            for message in await world.queue.claim(TOPIC):
+                await world.queue.retry(message, error="no", delay=0)
+        with contextlib.closing(backend.client()) as client:
+            client.hset(world.connection.keys.message(TOPIC, sent[0]), "body", b"\xff\xff")
+        letters = (await world.queue.dead_letters(TOPIC)).data
+        assert {letter.message_id: letter.payload for letter in letters} == {
+            sent[0]: None,
+            sent[1]: {"runId": "wrun_x", "x": 1},
+        }
+
+
+async def test_the_hub_forgets_waiters_that_gave_up_at_once(world: RedisWorld) -> None:
+    """Each run that was waited for with no time left an event behind, for ever."""
+    ids = [await e.new_run(world) for _ in range(20)]
+    for run_id in ids:
+        await world.runs.wait_for_terminal(run_id, timeout=0)
+    hub = world.connection.hub
+    await until(lambda: not hub._confirmed)
+
+
+async def test_a_world_that_does_not_open_leaves_no_connection(real_backend: Backend) -> None:
+    namespace = real_backend.namespace()
+    with contextlib.closing(real_backend.client()) as client:
+        client.hset(f"{{{namespace}}}:v1:meta", mapping={"schema": "99", "partitions": "1"})
+        before = len(client.client_list())
+        for _ in range(3):
+            with pytest.raises(ConfigurationError):
+                await real_backend.world(namespace=namespace).open()
+        await until(lambda: len(client.client_list()) == before)
+
+
+@pytest.mark.parametrize("client", [redis.Redis(), object()], ids=["a blocking one", "none"])
+def test_clients_that_are_none(client: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"redis\.asyncio\.Redis"):
+        RedisWorld(client=client)
+
+
+@pytest.mark.parametrize("path", ["3x", "zero"])
+def test_a_database_is_a_number(path: str) -> None:
+    """Redis-py took any other one for 0."""
+    with pytest.raises(ConfigurationError, match=path):
+        RedisWorld(f"redis://localhost:6379/{path}")

@@ -22,6 +22,7 @@ from redis_world.cli import processes
 from redis_world.cli.processes import supervise
 from redis_world.testing import available_kinds, redis_server
 from redis_world.vercel import use_redis_world
+from support.backends import Backend
 from support.sdk import TESTS, attach, flows, kept_world, until, value_of
 from support.sdk_files import FOLDER
 
@@ -383,3 +384,41 @@ async def test_an_interrupt_at_the_terminal_ends_all(
         assert await asyncio.to_thread(started.wait, 60) == 0
         assert not any(exists(pid) for pid in before)
     assert "Traceback" not in log.read_text(encoding="utf-8")
+
+
+def test_a_module_may_bring_its_bootstrap_along(real_backend: Backend, tmp_path: Path) -> None:
+    """Its World took the registry, and the worker had none."""
+    (tmp_path / "flows.py").write_text(
+        "from redis_world.vercel import use_redis_world\n"
+        "use_redis_world('memory://somewhere-else')\n"
+        "from vercel.workflow import Workflows\n"
+        "app = Workflows()\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "redis_world", "worker", "flows"]
+    command += ["--url", real_backend.url, "--namespace", real_backend.namespace()]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            assert "takes __wkf_workflow_ on 127.0.0.1:" in line
+        finally:
+            process.terminate()
+        assert process.wait(30) == 0
+
+
+def test_two_registries_on_one_topic(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(
+            "from vercel.workflow import Workflows\napp = Workflows()\n", encoding="utf-8"
+        )
+    done = subprocess.run(
+        [sys.executable, "-m", "redis_world", "worker", "one", "two"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("redis-world: two registries of workflows have the topic")
+    assert done.stderr.count("\n") == 1

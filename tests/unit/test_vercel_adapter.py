@@ -384,6 +384,7 @@ ERRORS: Final = [
             errors.InvalidCursorError,
             errors.InvalidEventError,
             errors.InvalidInputError,
+            errors.MessageNotFoundError,
             errors.RunExpiredError,
             errors.RunNotFoundError,
             errors.RunNotSupportedError,

@@ -11,8 +11,7 @@ import typer
 from rich.console import Console
 
 from redis_world.cli import app
-from redis_world.cli.options import Namespace, Url, world_options
-from redis_world.errors import ConfigurationError
+from redis_world.cli.options import Namespace, Url, needs_sdk, world_options
 
 if TYPE_CHECKING:
     from redis_world.demo.run import View
@@ -21,7 +20,7 @@ __all__ = ["demo"]
 
 _NAMESPACE: Final = "demo"
 """Not the default one of a World, which may be in use for real runs."""
-_GO_ON: Final = "redis-world demo --url redis://localhost:6379/0 --processes 2"
+_GO_ON: Final = "demo --url redis://localhost:6379/0 --processes 2"
 
 
 @app.command()
@@ -39,7 +38,7 @@ def demo(
     try:
         from redis_world.demo.run import run_demo
     except ModuleNotFoundError as error:
-        raise ConfigurationError(str(error)) from None
+        raise needs_sdk(error) from None
     if not logging.getLogger().isEnabledFor(logging.INFO):
         # The runtime warns of every retry, and one that the demo makes on purpose is no news.
         logging.getLogger("vercel.workflow").setLevel(logging.ERROR)
@@ -50,7 +49,9 @@ def demo(
         typer.echo("interrupted", err=True)
         done = False
     if url is None:
-        typer.echo(f"go on with: {_GO_ON}")
+        # As it was called: it need not be on the path.
+        command = sys.argv[0] if sys.argv[0].endswith("redis-world") else "redis-world"
+        typer.echo(f"go on with: {command} {_GO_ON}")
     raise typer.Exit(0 if done else 1)
 
 

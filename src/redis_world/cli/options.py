@@ -6,7 +6,9 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-__all__ = ["Namespace", "Url", "world_options"]
+from redis_world.errors import ConfigurationError
+
+__all__ = ["Namespace", "Url", "needs_sdk", "world_options"]
 
 Url: TypeAlias = Annotated[
     str | None,
@@ -20,6 +22,13 @@ Namespace: TypeAlias = Annotated[
     str | None,
     typer.Option("--namespace", envvar="REDIS_WORLD_NAMESPACE", help="Prefix of all keys."),
 ]
+
+
+def needs_sdk(error: ModuleNotFoundError) -> Exception:
+    """What to tell when the Python SDK is not installed; another missing module is a bug."""
+    if (error.name or "").partition(".")[0] != "vercel":
+        return error
+    return ConfigurationError("this needs the Python SDK: pip install 'redis-world[vercel]'")
 
 
 def world_options(url: str | None, namespace: str | None) -> dict[str, Any]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from redis_world.cli import app
-from redis_world.cli.options import Namespace, Url, world_options
+from redis_world.cli.options import Namespace, Url, needs_sdk, world_options
 from redis_world.cli.processes import supervise
 from redis_world.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from redis_world.vercel import VercelWorld
 
 __all__ = ["load_modules", "worker"]
 
@@ -42,33 +46,49 @@ def worker(
         arguments = ["--concurrency", str(concurrency), "--lease", str(lease)]
         arguments += ["--shutdown-timeout", str(shutdown_timeout)]
         raise typer.Exit(supervise(["worker", *modules, *arguments], processes, options))
-    asyncio.run(_work(modules, options, concurrency, lease, shutdown_timeout))
+    adapter = _adapter(options, modules)
+    asyncio.run(_work(adapter, concurrency, lease, shutdown_timeout))
+
+
+def _adapter(options: dict[str, Any], modules: list[str]) -> VercelWorld:
+    """The World, with the registries of the modules."""
+    try:
+        from vercel.queue import DuplicateSubscriptionError
+
+        from redis_world.vercel import pin_redis_world, use_redis_world
+    except ModuleNotFoundError as error:
+        raise needs_sdk(error) from None
+
+    adapter = use_redis_world(**options)
+    pin_redis_world(adapter)
+    try:
+        load_modules(modules)
+    except DuplicateSubscriptionError as error:
+        raise ConfigurationError(str(error)) from None
+    finally:
+        pin_redis_world(None)
+    if not adapter.handlers:
+        raise ConfigurationError(
+            f"no workflows were found in {', '.join(modules)}: a worker needs at least one "
+            "handler, which a `Workflows()` makes when its module is imported"
+        )
+    if adapter.world.is_memory:
+        raise ConfigurationError(
+            "a worker needs a server: the embedded store of a process is seen by nobody else. "
+            "Give a --url, or set REDIS_WORLD_URL"
+        )
+    return adapter
 
 
 async def _work(
-    modules: list[str],
-    options: dict[str, Any],
-    concurrency: int,
-    lease: float,
-    shutdown_timeout: float,
+    adapter: VercelWorld, concurrency: int, lease: float, shutdown_timeout: float
 ) -> None:
+    # One line when it begins and one when it ends: else nobody could tell waiting from hanging.
+    logging.getLogger("redis_world.worker").setLevel(logging.INFO)
     try:
-        from redis_world.vercel import use_redis_world
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(str(error)) from None
-
-    adapter = use_redis_world(**options)
-    load_modules(modules)
-    try:
-        worker = adapter.worker(
+        await adapter.worker(
             concurrency=concurrency, lease=lease, shutdown_timeout=shutdown_timeout
-        )
-        if adapter.world.is_memory:
-            raise ConfigurationError(
-                "a worker needs a server: the embedded store of a process is seen by nobody else. "
-                "Give a --url, or set REDIS_WORLD_URL"
-            )
-        await worker.run()
+        ).run()
     finally:
         await adapter.aclose()
 

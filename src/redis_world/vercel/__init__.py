@@ -23,7 +23,9 @@ except ModuleNotFoundError as missing:  # pragma: no cover - without the extra t
 from redis_world import RedisWorld
 from redis_world.vercel.adapter import VercelWorld
 
-__all__ = ["VercelWorld", "use_redis_world"]
+__all__ = ["VercelWorld", "pin_redis_world", "use_redis_world"]
+
+_pinned: VercelWorld | None = None
 
 
 def use_redis_world(
@@ -31,7 +33,8 @@ def use_redis_world(
 ) -> VercelWorld:
     """Make Redis the World of this process, for all registries made after the call.
 
-    Inside of a replay, where the module of the workflows is executed again, it changes nothing.
+    Inside of a replay, where the module of the workflows is executed again, it changes nothing;
+    nor does it in a worker of the command line, whose World is chosen there.
 
     Args:
         url: where the server is; None: `REDIS_WORLD_URL`, else the embedded store.
@@ -44,6 +47,8 @@ def use_redis_world(
     Raises:
         ConfigurationError: an option or the URL can't be used.
     """
+    if _pinned is not None:
+        return _pinned
     if py_sandbox.in_sandbox():
         return cast("VercelWorld", sdk.the_world)
     if world is None:
@@ -51,3 +56,13 @@ def use_redis_world(
     adapter = VercelWorld(world)
     sdk.set_world(adapter)
     return adapter
+
+
+def pin_redis_world(adapter: VercelWorld | None) -> None:
+    """Have all later calls of `use_redis_world` in this process give this World; None ends it.
+
+    For a worker, whose modules may bring their bootstrap along: a second World would take the
+    registries that the worker is there for.
+    """
+    global _pinned  # noqa: PLW0603 - the SDK's World is one of the process, too
+    _pinned = adapter

@@ -15,6 +15,7 @@ from vercel.workflow.errors import FatalError
 
 from redis_world import RedisWorld, errors
 from redis_world.codec import Duration
+from redis_world.messages import step_of
 from redis_world.models import Event, EventResult, ResolveData
 from redis_world.paging import DEFAULT_LIMIT
 from redis_world.runs import TERMINAL
@@ -292,7 +293,7 @@ class _Delivery:
     async def __call__(
         self, payload: dict[str, Any], /, *, attempt: int, queue_name: str, message_id: str
     ) -> w.QueueContinuation | None:
-        with delivery(queue_name):
+        with delivery(queue_name, is_replay=not step_of(payload)):
             return await self.handler(
                 payload, attempt=attempt, queue_name=queue_name, message_id=message_id
             )

@@ -35,6 +35,8 @@ class Ahead:
 
     queue_name: str | None = None
     """The queue that the present delivery came from; None outside of a delivery."""
+    is_replay: bool = False
+    """Whether the delivery asks for a replay, not for a step."""
     queues: dict[str, str] = field(default_factory=dict)
     """Run -> its queue, for the runs that the caller has looked up of late."""
     sent: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -59,8 +61,9 @@ class Ahead:
                 return _step_message(run_id, event, self.queue_name)
             case w.StepCompletedEvent() | w.StepFailedEvent() if self.queue_name is not None:
                 return _wake(run_id, self.queue_name)
-            # In a delivery the runtime itself goes on with what it has received.
-            case w.HookReceivedEvent() if self.queue_name is None and run_id in self.queues:
+            # In a replay the runtime itself goes on with what it has received; a step resumes
+            # hooks of any run, as everybody else does.
+            case w.HookReceivedEvent() if not self.is_replay and run_id in self.queues:
                 return _wake(run_id, self.queues[run_id])
             case _:
                 return None
@@ -89,9 +92,9 @@ def ahead() -> Ahead:
 
 
 @contextlib.contextmanager
-def delivery(queue_name: str) -> Iterator[None]:
+def delivery(queue_name: str, *, is_replay: bool) -> Iterator[None]:
     """The context of one delivery: all tasks that its handler starts share it."""
-    token = _current.set(Ahead(queue_name))
+    token = _current.set(Ahead(queue_name, is_replay))
     try:
         yield
     finally:
