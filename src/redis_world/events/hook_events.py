@@ -22,6 +22,17 @@ from redis_world.rows import event_from, hook_from, pairs
 __all__ = ["hook_created", "hook_disposed", "hook_received"]
 
 
+def _hook_keys(request: Request) -> dict[str, str]:
+    run = request.run
+    return {
+        "run": run.run,
+        "events": run.events,
+        "payloads": run.payloads,
+        "claims": run.claims,
+        "hook": run.hook(request.correlation_id),
+    }
+
+
 def hook_created(request: Request) -> Call:
     """Create a hook and claim its token."""
     assert isinstance(request.event, HookCreatedEvent)
@@ -64,12 +75,8 @@ def hook_created(request: Request) -> Call:
     return Call(
         script="events/hook_created",
         keys={
-            "run": run.run,
-            "events": run.events,
-            "payloads": run.payloads,
-            "claims": run.claims,
+            **_hook_keys(request),
             "hooks": run.hooks,
-            "hook": run.hook(hook_id),
             "hook_runs": keys.hook_runs(hook_id),
             "token": keys.token(data.token),
             "all_hooks": keys.all_hooks,
@@ -96,7 +103,6 @@ def hook_created(request: Request) -> Call:
 def hook_received(request: Request) -> Call:
     """Record what was sent to a hook."""
     assert isinstance(request.event, HookReceivedEvent)
-    run, hook_id = request.run, request.correlation_id
     stored, payload = request.split(request.event.event_data)
 
     def read(reply: Sequence[Any]) -> EventResult:
@@ -111,13 +117,7 @@ def hook_received(request: Request) -> Call:
 
     return Call(
         script="events/hook_received",
-        keys={
-            "run": run.run,
-            "events": run.events,
-            "payloads": run.payloads,
-            "claims": run.claims,
-            "hook": run.hook(hook_id),
-        },
+        keys=_hook_keys(request),
         args={
             **request.common(),
             "data": stored,
@@ -129,28 +129,21 @@ def hook_received(request: Request) -> Call:
         },
         read=read,
         accepted=(b"OK", b"REPEATED"),
-        entity_id=hook_id,
+        entity_id=request.correlation_id,
     )
 
 
 def hook_disposed(request: Request) -> Call:
     """Remove a hook and free its token."""
-    run, hook_id = request.run, request.correlation_id
     stored, _ = request.split(request.event.event_data)
     return Call(
         script="events/hook_disposed",
-        keys={
-            "run": run.run,
-            "events": run.events,
-            "payloads": run.payloads,
-            "claims": run.claims,
-            "hook": run.hook(hook_id),
-        },
+        keys=_hook_keys(request),
         args={
             **request.common(),
             "run_id": request.run_id,
             "data": stored,
         },
         read=lambda reply: EventResult(event=request.stored_event(reply[1], reply[2])),
-        entity_id=hook_id,
+        entity_id=request.correlation_id,
     )
