@@ -358,7 +358,7 @@ async def test_a_world_that_does_not_open_leaves_no_connection(real_backend: Bac
         for _ in range(3):
             with pytest.raises(ConfigurationError):
                 await real_backend.world(namespace=namespace).open()
-        await until(lambda: len(client.client_list()) == before)
+        await until(lambda: len(client.client_list()) <= before)
 
 
 @pytest.mark.parametrize("client", [redis.Redis(), object()], ids=["a blocking one", "none"])
