@@ -199,3 +199,17 @@ async def test_many_are_purged_in_bounded_rounds(
             await bury(world, {"runId": f"wrun_{number}", "x": 1})
         assert await world.queue.purge_dead_letters(TOPIC) == 5
         assert (await world.queue.dead_letters(TOPIC)).data == []
+
+
+@pytest.mark.parametrize("how", ["purge", "redrive"])
+async def test_letters_without_a_run(mortal: RedisWorld, backend: Backend, how: str) -> None:
+    """Health checks and other messages that are no run's."""
+    async with mortal as world:
+        letter = await bury(world, {"__healthCheck": True, "correlationId": "c"})
+        if how == "purge":
+            assert await world.queue.purge_dead_letters(TOPIC) == 1
+        else:
+            assert await world.queue.redrive(letter.message_id) == letter.message_id
+            (message,) = await world.queue.claim(TOPIC)
+            assert await world.queue.ack(message)
+        assert not [key for key in backend.dump() if b":queue" in key]
