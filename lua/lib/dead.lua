@@ -7,8 +7,5 @@ local function forget_letter(base, topic, message_id, run_id)
     return
   end
   redis.call('HINCRBY', run_queue_key(base, run_id), 'dead', '-1')
-  local status = redis.call('HGET', run_key(base, run_id), 'status')
-  if not status or is_terminal(status) then
-    forget_run(base, run_id)
-  end
+  forget_if_over(base, run_id)
 end

@@ -123,16 +123,21 @@ local function forget_run(base, run_id)
   end
 end
 
+-- Forgets a run that has ended, or never was.
+local function forget_if_over(base, run_id)
+  local status = redis.call('HGET', run_key(base, run_id), 'status')
+  if not status or is_terminal(status) then
+    forget_run(base, run_id)
+  end
+end
+
 -- One message of the run is outstanding no more.
 local function count_down(base, run_id)
   if run_id == '' then
     return
   end
   if redis.call('HINCRBY', run_queue_key(base, run_id), 'n', '-1') <= 0 then
-    local status = redis.call('HGET', run_key(base, run_id), 'status')
-    if not status or is_terminal(status) then
-      forget_run(base, run_id)
-    end
+    forget_if_over(base, run_id)
   end
 end
 

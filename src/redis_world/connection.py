@@ -168,7 +168,7 @@ class Connection:
     @property
     def is_memory(self) -> bool:
         """Whether the server is the embedded one of this process."""
-        return self._url is not None and _is_memory(self._url)
+        return self._url is not None and self._url.partition("://")[0] == MEMORY
 
     @property
     def hub(self) -> HintHub:
@@ -224,13 +224,13 @@ class Connection:
 
     def sync_caller(self) -> SyncCaller:
         """A blocking way to call scripts, with a connection of its own, for another thread."""
-        if self._url is not None and _is_memory(self._url):
+        if self._client is not None:
+            return SyncCaller(_sync_twin(self._client, self._settings()), self._library)
+        assert self._url is not None
+        if self.is_memory:
             return SyncCaller(memory_sync_client(self._url), self._library)
-        if self._url is not None:
-            client = redis.Redis.from_url(self._url, **self._settings(), retry=_no_retry_sync())
-            return SyncCaller(client, self._library)
-        assert self._client is not None
-        return SyncCaller(_sync_twin(self._client, self._settings()), self._library)
+        client = redis.Redis.from_url(self._url, **self._settings(), retry=_no_retry_sync())
+        return SyncCaller(client, self._library)
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class Connection:
         if self._client is not None:
             return _client_like(self._client, **limits)
         assert self._url is not None
-        if _is_memory(self._url):
+        if self.is_memory:
             return memory_client(self._url)
         pool = redis.asyncio.BlockingConnectionPool.from_url(
             self._url, retry=_no_retry(), **limits, **self._settings()
@@ -271,7 +271,7 @@ class Connection:
         if self._client is not None:
             return _client_like(self._client, socket_timeout=None)
         assert self._url is not None
-        if _is_memory(self._url):
+        if self.is_memory:
             return memory_client(self._url)
         settings = {**self._settings(), "socket_timeout": None}
         return redis.asyncio.Redis.from_url(self._url, retry=_no_retry(), **settings)
@@ -384,7 +384,7 @@ class Connection:
 
     def describe(self) -> str:
         """The server's address, without its password."""
-        if self._url is not None and _is_memory(self._url):
+        if self._url is not None and self.is_memory:
             return self._url
         state = self._for_this_loop()
         kwargs = state.client.connection_pool.connection_kwargs
@@ -450,10 +450,6 @@ def _no_retry() -> AsyncRetry:
 
 def _no_retry_sync() -> Retry:
     return Retry(NoBackoff(), 0)
-
-
-def _is_memory(url: str) -> bool:
-    return url.partition("://")[0] == MEMORY
 
 
 def _check_client(client: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from redis_world.codec import Duration, to_duration_ms
 from redis_world.connection import Connection
@@ -77,6 +77,18 @@ class QueueStats:
     held: int
     dead: int
     oldest_due_age: float
+
+
+class _Lease(NamedTuple):
+    """What the scripts that end a lease know it by."""
+
+    topic: str
+    message_id: str
+    receipt: str
+
+
+def _lease_of(message: Message) -> _Lease:
+    return _Lease(message.topic, message.message_id, message.receipt)
 
 
 class Queue:
@@ -192,7 +204,7 @@ class Queue:
                 "delay": str(delay_ms),
                 "body": encode_body(payload, self._connection.config.max_payload_bytes),
             }
-        return await self._on_lease("queue/ack", message, ("leased",), args)
+        return await self._on_lease("queue/ack", _lease_of(message), ("leased",), args)
 
     async def retry(
         self, message: Message, *, error: str = "", delay: Duration | None = None
@@ -208,16 +220,7 @@ class Queue:
             False when the lease was lost: then nothing has changed.
         """
         seconds = backoff(message.failures + 1) if delay is None else delay
-        return await self._on_lease(
-            "queue/retry",
-            message,
-            ("leased", "due"),
-            {
-                "delay": str(to_duration_ms(seconds, "delay")),
-                "last_error": error.encode("utf-8", "replace")[:4096],
-                "max_failures": str(self._connection.config.max_failures),
-            },
-        )
+        return await self._free(_lease_of(message), error, seconds)
 
     async def give_back(self, message: Message) -> bool:
         """Return a leased message untouched: due at once, and the attempt does not count.
@@ -225,7 +228,7 @@ class Queue:
         Returns:
             False when the lease was lost: then nothing has changed.
         """
-        return await self._on_lease("queue/give_back", message, ("leased", "due"), {})
+        return await self._on_lease("queue/give_back", _lease_of(message), ("leased", "due"), {})
 
     async def extend(self, message: Message, *, lease: Duration = DEFAULT_LEASE) -> bool:
         """Make a lease end this long from now.
@@ -360,50 +363,40 @@ class Queue:
         return {part: self._connection.keys.topic(topic, part) for part in parts}
 
     async def _on_lease(
-        self, script: str, message: Message, sets: Sequence[str], args: Mapping[str, Any]
+        self, script: str, lease: _Lease, sets: Sequence[str], args: Mapping[str, Any]
     ) -> bool:
-        topic = message.topic
         keys = self._connection.keys
         reply = await self._connection.call(
             script,
             {
-                "message": keys.message(topic, message.message_id),
-                **{part: keys.topic(topic, part) for part in sets},
+                "message": keys.message(lease.topic, lease.message_id),
+                **{part: keys.topic(lease.topic, part) for part in sets},
             },
-            {
-                "base": keys.base,
-                "topic": topic,
-                "message_id": message.message_id,
-                "receipt": message.receipt,
-                **args,
-            },
+            {"base": keys.base, **lease._asdict(), **args},
         )
         return bool(reply[0] != b"LEASE_LOST")
+
+    async def _free(self, lease: _Lease, error: str, delay: Duration) -> bool:
+        """End a failed attempt."""
+        return await self._on_lease(
+            "queue/retry",
+            lease,
+            ("leased", "due"),
+            {
+                "delay": str(to_duration_ms(delay, "delay")),
+                "last_error": error.encode("utf-8", "replace")[:4096],
+                "max_failures": str(self._connection.config.max_failures),
+            },
+        )
 
     async def _read(self, topic: str, receipt: str, row: Sequence[Any]) -> Message | None:
         """A claimed message; one that can't be read is a failed attempt, and nobody else's."""
         try:
             return message_from(row)
         except WorldError as error:
-            message_id = row[0].decode()
-            logger.error("message %s: %s", message_id, error)  # noqa: TRY400 - not ours
-            keys = self._connection.keys
-            await self._connection.call(
-                "queue/retry",
-                {
-                    "message": keys.message(topic, message_id),
-                    **self._sets(topic, "leased", "due"),
-                },
-                {
-                    "base": keys.base,
-                    "topic": topic,
-                    "message_id": message_id,
-                    "receipt": receipt,
-                    "delay": str(to_duration_ms(backoff(1), "delay")),
-                    "last_error": str(error),
-                    "max_failures": str(self._connection.config.max_failures),
-                },
-            )
+            lease = _Lease(topic, row[0].decode(), receipt)
+            logger.error("message %s: %s", lease.message_id, error)  # noqa: TRY400 - not ours
+            await self._free(lease, str(error), backoff(1))
             return None
 
     def _new_id(self) -> str:

@@ -66,10 +66,10 @@ class Request:
             "correlation_id": self.correlation_id,
         }
 
-    def split(self, data: EventData | None, *, drop: str | None = None) -> tuple[bytes, bytes]:
+    def split(self, data: EventData | None) -> tuple[bytes, bytes]:
         """Event data as it is stored: the structured part, and the payload apart from it.
 
-        Either is empty when there is none. `drop` names a field that is not stored.
+        Either is empty when there is none.
         """
         if data is None:
             return b"", b""
@@ -79,8 +79,6 @@ class Request:
         if field is not None and field in wire:
             what = f"{field} of {self.event.event_type}"
             payload = encode_payload(wire.pop(field), self.config.max_payload_bytes, what)
-        if drop is not None:
-            wire.pop(drop, None)
         return encode_data(wire, f"eventData of {self.event.event_type}"), payload
 
     def stored_event(self, slot: bytes, at: bytes, **changes: Any) -> CreateEvent:
