@@ -3,7 +3,7 @@
 -- `claims_once` is `1` for a write of the workflow's body, whose correlation id counts once;
 -- writes of steps append each time. `change_triples` holds key, `set` or `remove`, value.
 --
--- KEYS: run, attributes, events, payloads, claims
+-- KEYS: run, attributes, events, payloads, claims, ops
 -- ARGV: base, outbox, op, spec_version, occurred_at, correlation_id, data, resolve_data,
 --   max_events, max_attributes, claims_once, change_triples...
 -- Returns: OK slot at message run | CONFLICT | TOO_MANY_ATTRIBUTES count | RUN_NOT_FOUND |
@@ -12,18 +12,29 @@
 -- @include lib/clock
 -- @include lib/log
 -- @include lib/outbox
+-- @include lib/request
 -- @include lib/rows
 -- @include lib/run
 
 local status, refusal = open_run(run)
 if not status then
   return refusal
+end
+local claim = 'attr:' .. correlation_id
+local claimed, own
+if claims_once ~= '' then
+  claimed = redis.call('HGET', claims, claim)
+  own = own_entry(events, claimed, op)
+else
+  claimed, own = remembered(ops, events, op)
+end
+if own then
+  return { 'OK', claimed, own.at, sent_along(base, outbox),
+    run_row(run, attributes, payloads, resolve_data) }
 elseif is_terminal(status) then
   return { 'RUN_TERMINAL', status }
-end
--- A repeated write is a repeated write even where its keys would not fit any more.
-local claim = 'attr:' .. correlation_id
-if claims_once ~= '' and redis.call('HEXISTS', claims, claim) == 1 then
+elseif claimed then
+  -- A repeated write is a repeated write even where its keys would not fit any more.
   return { 'CONFLICT' }
 elseif is_full(events, max_events) then
   return { 'LOG_FULL' }
@@ -54,6 +65,8 @@ local slot = append(events, payloads, {
 })
 if claims_once ~= '' then
   redis.call('HSET', claims, claim, slot)
+else
+  remember(ops, op, slot)
 end
 if #set > 0 then
   redis.call('HSET', attributes, unpack(set))

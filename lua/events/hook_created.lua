@@ -6,7 +6,7 @@
 --
 -- KEYS: run, events, payloads, claims, hooks, hook, hook_runs, token, all_hooks
 -- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
---   token_text, token_hash, is_webhook, is_system, retention_until, resolve_data, max_events
+--   token_text, token_hash, is_webhook, is_system, retention_until, max_events
 -- Returns: OK slot at message hook context | TOKEN_TAKEN slot at message owner | CONFLICT |
 --   RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_TERMINAL status | LOG_FULL
 --
@@ -14,16 +14,47 @@
 -- @include lib/hook
 -- @include lib/log
 -- @include lib/outbox
+-- @include lib/request
 -- @include lib/rows
 -- @include lib/run
 
-local status, refusal = open_run(run)
 local claim = 'hook:' .. correlation_id
+
+-- The hash of the hook as it is created at this time, in this slot.
+local function hook_hash(at, slot)
+  local hash = {
+    'run_id', run_id, 'hook_id', correlation_id, 'token', token_text, 'token_hash', token_hash,
+    'created_at', at, 'spec_version', spec_version, 'is_webhook', is_webhook,
+    'is_system', is_system,
+  }
+  if retention_until ~= '' then
+    hash[#hash + 1] = 'token_retention_until'
+    hash[#hash + 1] = retention_until
+  end
+  if payload ~= '' then
+    hash[#hash + 1] = 'metadata_slot'
+    hash[#hash + 1] = slot
+  end
+  return hash
+end
+
+local function created_reply(slot, at, sent)
+  return { 'OK', slot, at, sent, { hook_hash(at, slot), {} }, resume_context(run) }
+end
+
+local status, refusal = open_run(run)
 if not status then
   return refusal
+end
+local claimed = redis.call('HGET', claims, claim)
+local own = own_entry(events, claimed, op)
+if own and own.owner then
+  return { 'TOKEN_TAKEN', claimed, own.at, sent_along(base, outbox), own.owner }
+elseif own then
+  return created_reply(claimed, own.at, sent_along(base, outbox))
 elseif is_terminal(status) then
   return { 'RUN_TERMINAL', status }
-elseif redis.call('HEXISTS', claims, claim) == 1 then
+elseif claimed then
   return { 'CONFLICT' }
 elseif is_full(events, max_events) then
   return { 'LOG_FULL' }
@@ -46,17 +77,8 @@ local slot = append(events, payloads, {
 })
 redis.call('HSET', claims, claim, slot)
 redis.call('HSET', token, 'run', run_id, 'hook', correlation_id, 'at', at)
-redis.call('HSET', hook, 'run_id', run_id, 'hook_id', correlation_id, 'token', token_text,
-  'token_hash', token_hash, 'created_at', at, 'spec_version', spec_version,
-  'is_webhook', is_webhook, 'is_system', is_system)
-if retention_until ~= '' then
-  redis.call('HSET', hook, 'token_retention_until', retention_until)
-end
-if payload ~= '' then
-  redis.call('HSET', hook, 'metadata_slot', slot)
-end
+redis.call('HSET', hook, unpack(hook_hash(at, slot)))
 redis.call('ZADD', hooks, slot, correlation_id)
 redis.call('ZADD', hook_runs, at, run_id)
 redis.call('ZADD', all_hooks, '0', hook_member(at, correlation_id, run_id))
-return { 'OK', slot, at, send_along(base, at, outbox),
-  entity_row(hook, payloads, resolve_data, slot), resume_context(run) }
+return created_reply(slot, at, send_along(base, at, outbox))

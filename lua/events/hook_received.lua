@@ -3,15 +3,17 @@
 -- The resume id is looked at before the run's and the hook's state: the first answer stands,
 -- also after the hook was disposed, or a redelivered resume would be taken for a lost one.
 --
--- KEYS: run, events, payloads, claims, hook
--- ARGV: base, outbox, op, spec_version, occurred_at, correlation_id, data, payload, resume_id,
---   payload_digest, resolve_data, max_events
+-- KEYS: run, events, payloads, claims, ops, hook
+-- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
+--   resume_id, payload_digest, resolve_data, max_events
 -- Returns: OK slot at message | REPEATED slot at message entry payload | RESUME_CONFLICT
 --   hook-or-payload | HOOK_NOT_FOUND | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | LOG_FULL
 --
 -- @include lib/clock
+-- @include lib/debt
 -- @include lib/log
 -- @include lib/outbox
+-- @include lib/request
 -- @include lib/run
 
 local status, refusal = open_run(run)
@@ -20,21 +22,24 @@ if not status then
 end
 
 local claim = 'resume:' .. resume_id
-local first = resume_id ~= '' and redis.call('HGET', claims, claim)
-if first then
-  local id = '0-' .. first
-  local entry = redis.call('XRANGE', events, id, id)[1][2]
-  local fields = {}
-  for i = 1, #entry, 2 do
-    fields[entry[i]] = entry[i + 1]
+if resume_id ~= '' then
+  local first = redis.call('HGET', claims, claim)
+  if first then
+    local entry, raw = read_entry(events, first)
+    if entry.corr ~= correlation_id then
+      return { 'RESUME_CONFLICT', 'hook' }
+    elseif payload_digest ~= '' and entry.digest and entry.digest ~= payload_digest then
+      return { 'RESUME_CONFLICT', 'payload' }
+    end
+    local sent = entry.op == op and sent_along(base, outbox) or send_along(base, now(), outbox)
+    local stored = resolve_data == 'all' and redis.call('HGET', payloads, first)
+    return { 'REPEATED', first, entry.at, sent, raw, stored }
   end
-  if fields.corr ~= correlation_id then
-    return { 'RESUME_CONFLICT', 'hook' }
-  elseif payload_digest ~= '' and fields.digest and fields.digest ~= payload_digest then
-    return { 'RESUME_CONFLICT', 'payload' }
+else
+  local written, own = remembered(ops, events, op)
+  if own then
+    return { 'OK', written, own.at, sent_along(base, outbox) }
   end
-  local stored = resolve_data == 'all' and redis.call('HGET', payloads, first)
-  return { 'REPEATED', first, fields.at, send_along(base, now(), outbox), entry, stored }
 end
 if redis.call('EXISTS', hook) == 0 then
   return { 'HOOK_NOT_FOUND' }
@@ -50,5 +55,11 @@ local slot = append(events, payloads, {
 })
 if resume_id ~= '' then
   redis.call('HSET', claims, claim, slot)
+else
+  remember(ops, op, slot)
 end
-return { 'OK', slot, at, send_along(base, at, outbox) }
+local sent = send_along(base, at, outbox)
+if sent == '' then
+  owe_wake(base, at, run_id)
+end
+return { 'OK', slot, at, sent }

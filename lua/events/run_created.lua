@@ -14,19 +14,27 @@
 --
 -- @include lib/clock
 -- @include lib/create_run
+-- @include lib/debt
 -- @include lib/outbox
+-- @include lib/request
 -- @include lib/rows
 
 local MAX_AGE, MAX_AHEAD = 24 * 60 * 60 * 1000, 5 * 60 * 1000
 
 local at = now()
+local exists = redis.call('EXISTS', run) == 1
+local own = exists and own_entry(events, '1', op)
+if own then
+  return { 'OK', '1', own.at, sent_along(base, outbox),
+    run_row(run, attributes, payloads, resolve_data, '1') }
+end
 if id_time ~= '' then
   local age = tonumber(at) - tonumber(id_time)
   if age > MAX_AGE or age < -MAX_AHEAD then
     return { 'RUN_ID_AGE', at }
   end
 end
-if redis.call('EXISTS', run) == 1 then
+if exists then
   return { 'CONFLICT' }
 end
 
@@ -39,5 +47,9 @@ create_run(keys, {
   execution_context = execution_context, encryption_public_key = encryption_public_key,
   attributes = attribute_pairs,
 })
-return { 'OK', '1', at, send_along(base, at, outbox),
-  run_row(run, attributes, payloads, resolve_data, '1') }
+local sent = send_along(base, at, outbox)
+if sent == '' then
+  owe_wake(base, at, run_id)
+  park_if_idle(base, at, run_id)
+end
+return { 'OK', '1', at, sent, run_row(run, attributes, payloads, resolve_data, '1') }

@@ -14,11 +14,19 @@
 --
 -- @include lib/clock
 -- @include lib/create_run
+-- @include lib/debt
 -- @include lib/outbox
+-- @include lib/request
 -- @include lib/rows
 
 local status, refusal = open_run(run)
 local at = now()
+local started = status and status ~= 'pending' and redis.call('HGET', run, 'started_slot')
+local own = own_entry(events, started, op)
+if own then
+  return { 'OK', started, own.at, sent_along(base, outbox),
+    run_row(run, attributes, payloads, resolve_data) }
+end
 if refusal and (refusal[1] ~= 'RUN_NOT_FOUND' or creates == '') then
   return refusal
 elseif refusal then
@@ -34,8 +42,8 @@ elseif refusal then
 elseif is_terminal(status) then
   return { 'RUN_EXPIRED', status }
 elseif status == 'running' then
-  return { 'RUNNING', redis.call('HGET', run, 'started_slot'), at,
-    send_along(base, at, outbox), run_row(run, attributes, payloads, resolve_data) }
+  return { 'RUNNING', started, at, send_along(base, at, outbox),
+    run_row(run, attributes, payloads, resolve_data) }
 end
 
 local slot = append(events, payloads, {
@@ -44,5 +52,8 @@ local slot = append(events, payloads, {
 })
 redis.call('HSET', run, 'started_at', at, 'updated_at', at, 'started_slot', slot)
 set_status(base, run, run_id, status, 'running')
-return { 'OK', slot, at, send_along(base, at, outbox),
-  run_row(run, attributes, payloads, resolve_data) }
+local sent = send_along(base, at, outbox)
+if refusal then
+  park_if_idle(base, at, run_id)
+end
+return { 'OK', slot, at, sent, run_row(run, attributes, payloads, resolve_data) }

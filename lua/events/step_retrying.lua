@@ -2,7 +2,7 @@
 --
 -- `retry_after` is the time in ms before which it must not start again, or empty.
 --
--- KEYS: run, events, payloads, step
+-- KEYS: run, events, payloads, ops, step
 -- ARGV: base, outbox, op, spec_version, occurred_at, correlation_id, data, payload,
 --   resolve_data, retry_after
 -- Returns: OK slot at message step | STEP_NOT_FOUND | STEP_TERMINAL status | RUN_EXPIRED status
@@ -10,6 +10,11 @@
 -- @include lib/clock
 -- @include lib/step
 
+local keys = { base = base, events = events, payloads = payloads, step = step }
+local written, own = remembered(ops, events, op)
+if own then
+  return step_reply(keys, written, own.at, sent_along(base, outbox), resolve_data)
+end
 local _, refusal = open_step(run, step)
 if refusal then
   return refusal
@@ -21,7 +26,9 @@ if retry_after == '' then
 else
   changes[3], changes[4] = 'retry_after', retry_after
 end
-return change_step({ base = base, events = events, payloads = payloads, step = step }, {
+local reply = change_step(keys, {
   type = 'step_retrying', at = now(), spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = payload,
 }, changes, 'error_slot', resolve_data, outbox)
+remember(ops, op, reply[2])
+return reply

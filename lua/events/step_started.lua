@@ -3,7 +3,7 @@
 -- `creates` is `1` for a lazy start: then `created_data` and `payload` belong to the synthetic
 -- step_created event in front, and the step must not exist yet in any state.
 --
--- KEYS: run, events, payloads, steps, step
+-- KEYS: run, events, payloads, ops, steps, step
 -- ARGV: base, outbox, op, spec_version, occurred_at, correlation_id, data, resolve_data,
 --   max_events, creates, created_data, payload, step_name
 -- Returns: OK slot at message step | CONFLICT | TOO_EARLY milliseconds | STEP_NOT_FOUND |
@@ -12,6 +12,21 @@
 --
 -- @include lib/clock
 -- @include lib/step
+
+local keys = {
+  base = base, run = run, events = events, payloads = payloads, steps = steps, step = step,
+}
+local created = creates ~= '' and redis.call('ZSCORE', steps, correlation_id)
+local written, own
+if creates == '' then
+  written, own = remembered(ops, events, op)
+elseif created then
+  own = own_entry(events, created, op)
+  written = string.format('%.0f', created + 1)
+end
+if own then
+  return step_reply(keys, written, own.at, sent_along(base, outbox), resolve_data)
+end
 
 local status, refusal = open_run(run)
 if not status then
@@ -22,11 +37,8 @@ elseif is_terminal(status) then
 end
 
 local at = now()
-local keys = {
-  base = base, run = run, events = events, payloads = payloads, steps = steps, step = step,
-}
 if creates ~= '' then
-  if redis.call('EXISTS', step) == 1 then
+  if created then
     return { 'CONFLICT' }
   elseif is_full(events, max_events) then
     return { 'LOG_FULL' }
@@ -49,7 +61,11 @@ end
 redis.call('HDEL', step, 'retry_after')
 redis.call('HSETNX', step, 'started_at', at)
 redis.call('HINCRBY', step, 'attempt', '1')
-return change_step(keys, {
+local reply = change_step(keys, {
   type = 'step_started', at = at, spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = creates == '' and payload or '',
 }, { 'status', 'running' }, nil, resolve_data, outbox)
+if creates == '' then
+  remember(ops, op, reply[2])
+end
+return reply

@@ -1,11 +1,20 @@
 -- @include lib/queue
 
--- The end of a dead letter: it is one less of its run's, whose bookkeeping may go with it.
-local function forget_letter(base, topic, message_id, run_id)
+-- The end of a dead letter: it is one less of its run's, whose bookkeeping may go with it. What
+-- the sweeper left to the operator is its own matter again.
+local function forget_letter(base, at, topic, message_id, message)
   redis.call('DEL', message_key(base, topic, message_id))
-  if run_id == '' then
+  if message.run == '' then
     return
   end
-  redis.call('HINCRBY', run_queue_key(base, run_id), 'dead', '-1')
-  forget_if_over(base, run_id)
+  redis.call('HINCRBY', run_queue_key(base, message.run), 'dead', '-1')
+  if not is_live(base, message.run) then
+    forget_run(base, message.run)
+    return
+  end
+  redis.call('ZADD', parked_key(base), 'XX', at, message.run)
+  redis.call('ZADD', owed_key(base), 'XX', at, message.run)
+  if message.kind == 'step' then
+    redis.call('ZADD', owed_key(base), 'XX', at, debt_of_step(message.run, message.step))
+  end
 end

@@ -3,8 +3,32 @@
 -- @include lib/log
 -- @include lib/outbox
 -- @include lib/queue
+-- @include lib/request
 -- @include lib/rows
 -- @include lib/run
+
+-- A terminal event on a run that is over: the same request once more, or one more cancellation
+-- of a cancelled run; else it is refused.
+local function finish_again(keys, event, fields, status)
+  local slot = redis.call('HGET', keys.run, 'terminal_slot')
+  local own = own_entry(keys.events, slot, event.op)
+  if not own then
+    slot, own = remembered(keys.ops, keys.events, event.op)
+  end
+  local at, sent
+  if own then
+    at, sent = own.at, sent_along(fields.base, fields.outbox)
+  elseif status ~= 'cancelled' or fields.status ~= 'cancelled' then
+    return { 'RUN_TERMINAL', status }
+  else
+    slot, at = append(keys.events, keys.payloads, event), event.at
+    remember(keys.ops, event.op, slot)
+    redis.call('EXPIRE', keys.ops, OPS_SECONDS)
+    sent = send_along(fields.base, at, fields.outbox)
+  end
+  return { 'OK', slot, at, sent,
+    run_row(keys.run, keys.attributes, keys.payloads, fields.resolve_data, slot) }
+end
 
 -- The end of a run, shared by its three terminal events: one event, the new status, and in
 -- the same instant no hook, no token and no wait of the run is left.
@@ -14,12 +38,7 @@ local function finish_run(keys, event, fields)
     return refusal
   end
   if is_terminal(status) then
-    if status ~= 'cancelled' or fields.status ~= 'cancelled' then
-      return { 'RUN_TERMINAL', status }
-    end
-    local slot = append(keys.events, keys.payloads, event)
-    return { 'OK', slot, event.at, send_along(fields.base, event.at, fields.outbox),
-      run_row(keys.run, keys.attributes, keys.payloads, fields.resolve_data, slot) }
+    return finish_again(keys, event, fields, status)
   end
 
   local slot = append(keys.events, keys.payloads, event)
@@ -36,6 +55,9 @@ local function finish_run(keys, event, fields)
     remove_hook(fields.base, fields.run_id, hook_id)
   end
   redis.call('UNLINK', keys.waits, keys.wait_states)
+  redis.call('EXPIRE', keys.ops, OPS_SECONDS)
+  redis.call('ZREM', owed_key(fields.base), fields.run_id)
+  redis.call('ZREM', parked_key(fields.base), fields.run_id)
   local sent = send_along(fields.base, event.at, fields.outbox)
   forget_run(fields.base, fields.run_id)
   redis.pcall('PUBLISH', done_channel(fields.base, fields.run_id), '')

@@ -96,6 +96,16 @@ local function all_hooks_key(base)
   return base .. 'hooks'
 end
 
+-- Runs and steps with an event that lacks the message it needs, by the time since when.
+local function owed_key(base)
+  return base .. 'owed'
+end
+
+-- Live runs without an outstanding message, by the time since when.
+local function parked_key(base)
+  return base .. 'parked'
+end
+
 local function topics_key(base)
   return base .. 'topics'
 end

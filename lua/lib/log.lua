@@ -21,6 +21,17 @@ local function append(events, payloads, event)
   return slot
 end
 
+-- An entry of the log: its fields as a table, and as they lie there.
+local function read_entry(events, slot)
+  local id = '0-' .. slot
+  local raw = redis.call('XRANGE', events, id, id)[1][2]
+  local fields = {}
+  for i = 1, #raw, 2 do
+    fields[raw[i]] = raw[i + 1]
+  end
+  return fields, raw
+end
+
 -- Whether the log has no room for events that begin something.
 local function is_full(events, max_events)
   return max_events ~= '' and redis.call('XLEN', events) >= tonumber(max_events)

@@ -17,17 +17,36 @@ local function unpack_netstrings(packed)
   return fields
 end
 
+-- The message, in the words of the queue.
+local function unpack_message(outbox)
+  local topic, id, run, kind, step, key, queue, deployment, headers, body, delay =
+    unpack(unpack_netstrings(outbox))
+  return topic, {
+    id = id, run = run, kind = kind, step = step, key = key, queue = queue,
+    deployment = deployment, headers = headers, body = body, delay = delay,
+  }
+end
+
 -- Sends the message, if there is one. Returns the id of the message that stands for it; empty
 -- for none, also when its step is over.
 local function send_along(base, at, outbox)
   if outbox == '' then
     return ''
   end
-  local topic, id, run, kind, step, key, queue, deployment, headers, body, delay =
-    unpack(unpack_netstrings(outbox))
-  return push(base, topic, at, {
-    id = id, run = run, kind = kind, step = step, key = key, queue = queue,
-    deployment = deployment, headers = headers, body = body,
-    due_at = later(at, delay),
-  }) or ''
+  local topic, message = unpack_message(outbox)
+  message.due_at = later(at, message.delay)
+  return push(base, topic, at, message) or ''
+end
+
+-- The id of the message that stands for one which an earlier run of the same request sent.
+local function sent_along(base, outbox)
+  if outbox == '' then
+    return ''
+  end
+  local topic, message = unpack_message(outbox)
+  if redis.call('EXISTS', message_key(base, topic, message.id)) == 1 then
+    return message.id
+  end
+  -- It was done meanwhile, or another one stood for it all the time.
+  return standing(base, topic, message, run_queue_key(base, message.run)) or message.id
 end

@@ -1,3 +1,4 @@
+-- @include lib/debt
 -- @include lib/keys
 -- @include lib/run
 
@@ -8,7 +9,9 @@
 --   leased       the one replay that a worker holds
 --   step:<id>    the outstanding message of a step
 --   dead         how many of its messages are dead letters
---   queue        the queue name last used, for whoever wakes the run later
+--   queue        the queue name last used, for the sweeper
+--   rewakes, rewoken_at, rewoken_length   of the sweeper: how often it woke the run in vain, when
+--                last, and how long the log was then
 -- Messages without a run have run = '' and no bookkeeping.
 
 local function hint(base, topic)
@@ -64,12 +67,21 @@ local function push(base, topic, at, message)
     redis.call('SET', idempotency_key(base, topic, message.run, message.key), message.id)
   end
   if message.run ~= '' then
-    redis.call('HINCRBY', bookkeeping, 'n', '1')
+    if redis.call('HINCRBY', bookkeeping, 'n', '1') == 1 then
+      redis.call('ZREM', parked_key(base), message.run)
+    end
     redis.call('HSET', bookkeeping, 'queue', message.queue)
     if message.kind == 'step' then
       redis.call('HSET', bookkeeping, 'step:' .. message.step, message.id)
-    elseif message.kind == 'wake' then
-      redis.call('HSET', bookkeeping, 'wake', message.id)
+      redis.call('ZREM', owed_key(base), debt_of_step(message.run, message.step))
+    else
+      if message.kind == 'wake' then
+        redis.call('HSET', bookkeeping, 'wake', message.id)
+      end
+      -- A replay that is due now begins after whatever was recorded so far.
+      if message.due_at == at then
+        redis.call('ZREM', owed_key(base), message.run)
+      end
     end
   end
   hint(base, topic)
@@ -123,21 +135,16 @@ local function forget_run(base, run_id)
   end
 end
 
--- Forgets a run that has ended, or never was.
-local function forget_if_over(base, run_id)
-  local status = redis.call('HGET', run_key(base, run_id), 'status')
-  if not status or is_terminal(status) then
-    forget_run(base, run_id)
-  end
-end
-
--- One message of the run is outstanding no more.
-local function count_down(base, run_id)
-  if run_id == '' then
+-- One message of the run is outstanding no more. A live run without any is parked; one that has
+-- ended, or never was, is forgotten.
+local function count_down(base, at, run_id)
+  if run_id == '' or redis.call('HINCRBY', run_queue_key(base, run_id), 'n', '-1') > 0 then
     return
   end
-  if redis.call('HINCRBY', run_queue_key(base, run_id), 'n', '-1') <= 0 then
-    forget_if_over(base, run_id)
+  if is_live(base, run_id) then
+    park(base, at, run_id)
+  else
+    forget_run(base, run_id)
   end
 end
 
@@ -164,6 +171,21 @@ local function end_lease(leased, message, message_id, receipt)
   end
 end
 
+-- Whether this very request has changed the message already, and its reply was lost.
+local function changed_by(message, op)
+  return redis.call('HGET', message, 'last_op') == op
+end
+
+-- What was to come of a message that is a dead letter now is still owed: to nobody as long as
+-- the letter is there, which is for an operator to judge, but when it is purged.
+local function owe_again(base, at, message)
+  if message.kind == 'step' then
+    owe_open_step(base, at, message.run, message.step)
+  elseif is_live(base, message.run) then
+    owe_wake(base, at, message.run)
+  end
+end
+
 -- Moves a message that nothing more is tried for to the dead letters.
 local function bury(base, topic, at, message_id, message, reason)
   redis.call('ZADD', topic_key(base, topic, 'dead'), at, message_id)
@@ -172,7 +194,8 @@ local function bury(base, topic, at, message_id, message, reason)
   settle(base, topic, message_id, message)
   if message.run ~= '' then
     redis.call('HINCRBY', run_queue_key(base, message.run), 'dead', '1')
+    owe_again(base, at, message)
   end
   release(base, message.run, message_id)
-  count_down(base, message.run)
+  count_down(base, at, message.run)
 end

@@ -1,5 +1,7 @@
+-- @include lib/debt
 -- @include lib/log
 -- @include lib/outbox
+-- @include lib/request
 -- @include lib/rows
 -- @include lib/run
 
@@ -35,16 +37,40 @@ local function open_step(run, step)
   return status
 end
 
+-- What every event of a step answers. `slot` is the event's own: the caller knows its payload.
+local function step_reply(keys, slot, at, sent, resolve_data)
+  return { 'OK', slot, at, sent, entity_row(keys.step, keys.payloads, resolve_data, slot) }
+end
+
 -- Appends an event, changes the step with it, and sends the message that it brings along.
--- `changes` are pairs of the step's hash.
+-- `changes` are pairs of the step's hash; `slot_field`, if any, points at the event, also where
+-- that has no payload, or the end of a step could not be told from another one's.
 local function change_step(keys, event, changes, slot_field, resolve_data, outbox)
   local slot = append(keys.events, keys.payloads, event)
-  redis.call('HSET', keys.step, 'updated_at', event.at, unpack(changes))
-  if slot_field and event.payload ~= '' then
-    redis.call('HSET', keys.step, slot_field, slot)
-  elseif slot_field then
-    redis.call('HDEL', keys.step, slot_field)
+  if slot_field then
+    changes[#changes + 1] = slot_field
+    changes[#changes + 1] = slot
   end
-  return { 'OK', slot, event.at, send_along(keys.base, event.at, outbox),
-    entity_row(keys.step, keys.payloads, resolve_data, slot) }
+  redis.call('HSET', keys.step, 'updated_at', event.at, unpack(changes))
+  return step_reply(keys, slot, event.at, send_along(keys.base, event.at, outbox), resolve_data)
+end
+
+-- Ends a step; its run is owed a wake then. The end that this very request has brought is
+-- answered again, any other one refuses it.
+local function end_step(keys, event, status, slot_field, resolve_data, outbox)
+  local _, refusal = open_step(keys.run, keys.step)
+  if refusal then
+    local slot = redis.call('HGET', keys.step, slot_field)
+    local own = own_entry(keys.events, slot, event.op)
+    if not own then
+      return refusal
+    end
+    return step_reply(keys, slot, own.at, sent_along(keys.base, outbox), resolve_data)
+  end
+  local reply = change_step(keys, event, { 'status', status, 'completed_at', event.at },
+    slot_field, resolve_data, outbox)
+  if reply[4] == '' and is_live(keys.base, keys.run_id) then
+    owe_wake(keys.base, event.at, keys.run_id)
+  end
+  return reply
 end

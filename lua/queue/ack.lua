@@ -4,7 +4,7 @@
 -- continuation would be taken for the message that it follows, and be lost.
 --
 -- KEYS: leased, message
--- ARGV: base, topic, message_id, receipt, follow_up_id, kind, idempotency, delay, body
+-- ARGV: base, topic, resend, message_id, receipt, follow_up_id, kind, idempotency, delay, body
 -- Returns: OK follow_up_id | LEASE_LOST
 --
 -- @include lib/clock
@@ -13,20 +13,28 @@
 
 local ended = end_lease(leased, message, message_id, receipt)
 if not ended then
+  -- Sent again, and the message is gone: it is done, by the first run of this request, or else
+  -- by another worker that was given it since.
+  if resend ~= '' and redis.call('EXISTS', message) == 0 then
+    return { 'OK', follow_up_id }
+  end
   return { 'LEASE_LOST' }
 end
+local at = now()
 local envelope = redis.call('HMGET', message, 'queue', 'deployment', 'headers')
 redis.call('DEL', message)
 settle(base, topic, message_id, ended)
 local sent
 if follow_up_id ~= '' then
-  local at = now()
   sent = push(base, topic, at, {
     id = follow_up_id, run = ended.run, kind = kind, step = ended.step,
     key = idempotency, queue = envelope[1], deployment = envelope[2], headers = envelope[3],
     body = body, due_at = later(at, delay),
   })
 end
+if ended.kind == 'step' then
+  owe_open_step(base, at, ended.run, ended.step)
+end
 release(base, ended.run, message_id)
-count_down(base, ended.run)
+count_down(base, at, ended.run)
 return { 'OK', sent or '' }

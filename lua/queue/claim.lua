@@ -5,14 +5,39 @@
 -- replays can't keep a worker from the other runs; `more` says that the budget ended it.
 --
 -- KEYS: due, leased, held
--- ARGV: base, topic, receipt, limit, lease, serialize, max_lost
+-- ARGV: base, topic, resend, receipt, limit, lease, serialize, max_lost
 -- Returns: OK now next_due more messages, a message being id, then the pairs of its hash
 --
 -- @include lib/clock
 -- @include lib/later
 -- @include lib/lease
 
+local SCANNED_ON_RESEND = 5000
+
+-- What this very request has leased already, when its reply was lost. Its leases end late, so
+-- they are sought from that end; what lies behind the bound waits for the end of its lease.
+local function leased_before()
+  local found = {}
+  if resend ~= '' then
+    for _, message_id in ipairs(redis.call('ZRANGE', leased, 0, SCANNED_ON_RESEND - 1, 'REV')) do
+      local key = message_key(base, topic, message_id)
+      local fields = redis.call('HMGET', key, 'receipt', 'due_at')
+      if fields[1] == receipt then
+        found[#found + 1] = { message_id, redis.call('HGETALL', key), tonumber(fields[2]) }
+      end
+    end
+    table.sort(found, function(a, b)
+      return a[3] < b[3] or a[3] == b[3] and a[1] < b[1]
+    end)
+  end
+  return found
+end
+
 local at = now()
+local before = leased_before()
+if #before > 0 then
+  return { 'OK', at, '', '1', before }
+end
 expire_leases(base, topic, at, max_lost)
 
 local wanted = tonumber(limit)
@@ -43,8 +68,11 @@ for _, message_id in ipairs(candidates) do
     redis.call('ZADD', leased, deadline, message_id)
     redis.call('HINCRBY', key, 'attempt', '1')
     redis.call('HSET', key, 'receipt', receipt)
-    if is_replay and serialize ~= '' then
-      redis.call('HSET', bookkeeping, 'leased', message_id)
+    if is_replay then
+      redis.call('ZREM', owed_key(base), run_id)
+      if serialize ~= '' then
+        redis.call('HSET', bookkeeping, 'leased', message_id)
+      end
     end
     messages[#messages + 1] = { message_id, redis.call('HGETALL', key) }
   end

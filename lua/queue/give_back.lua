@@ -2,7 +2,7 @@
 -- attempt does not count (contract, section 7).
 --
 -- KEYS: leased, message, due
--- ARGV: base, topic, message_id, receipt
+-- ARGV: base, topic, op, message_id, receipt
 -- Returns: OK | LEASE_LOST
 --
 -- @include lib/clock
@@ -10,12 +10,12 @@
 
 local ended = end_lease(leased, message, message_id, receipt)
 if not ended then
-  return { 'LEASE_LOST' }
+  return changed_by(message, op) and { 'OK' } or { 'LEASE_LOST' }
 end
 local at = now()
 redis.call('HINCRBY', message, 'attempt', '-1')
 redis.call('HDEL', message, 'receipt')
-redis.call('HSET', message, 'due_at', at, 'last_receipt', receipt)
+redis.call('HSET', message, 'due_at', at, 'last_op', op)
 redis.call('ZADD', due, at, message_id)
 release(base, ended.run, message_id)
 hint(base, topic)

@@ -1,14 +1,22 @@
--- Deletes dead letters of a topic, the oldest first, a bounded number at a time.
+-- Deletes dead letters of a topic.
 --
 -- KEYS: dead
--- ARGV: base, topic, limit
--- Returns: OK count
+-- ARGV: base, topic, resend, message_ids...
+-- Returns: OK how many of them this request has deleted
 --
+-- @include lib/clock
 -- @include lib/dead
 
-local letters = redis.call('ZPOPMIN', dead, limit)
-for i = 1, #letters, 2 do
-  local run_id = redis.call('HGET', message_key(base, topic, letters[i]), 'run')
-  forget_letter(base, topic, letters[i], run_id)
+local at = now()
+local count = 0
+for _, message_id in ipairs(message_ids) do
+  if redis.call('ZREM', dead, message_id) == 1 then
+    local message = load_message(message_key(base, topic, message_id))
+    forget_letter(base, at, topic, message_id, message)
+    count = count + 1
+  elseif resend ~= '' and redis.call('EXISTS', message_key(base, topic, message_id)) == 0 then
+    -- Sent again: it was there when the caller looked, and the first run has deleted it.
+    count = count + 1
+  end
 end
-return { 'OK', string.format('%.0f', #letters / 2) }
+return { 'OK', tostring(count) }

@@ -2,7 +2,7 @@
 -- more than `max_failures` it is a dead letter (contract, section 7).
 --
 -- KEYS: leased, message, due
--- ARGV: base, topic, message_id, receipt, delay, last_error, max_failures
+-- ARGV: base, topic, op, message_id, receipt, delay, last_error, max_failures
 -- Returns: OK failures | DEAD failures | LEASE_LOST
 --
 -- @include lib/clock
@@ -10,13 +10,16 @@
 -- @include lib/queue
 
 local ended = end_lease(leased, message, message_id, receipt)
-if not ended then
+if not ended and changed_by(message, op) then
+  local status = redis.call('HEXISTS', message, 'reason') == 1 and 'DEAD' or 'OK'
+  return { status, redis.call('HGET', message, 'failures') }
+elseif not ended then
   return { 'LEASE_LOST' }
 end
 local at = now()
 local failures = tostring(ended.failures + 1)
 redis.call('HSET', message, 'failures', failures, 'last_error', last_error,
-  'last_receipt', receipt)
+  'last_op', op)
 if ended.failures + 1 > tonumber(max_failures) then
   bury(base, topic, at, message_id, ended, 'max_failures')
   return { 'DEAD', failures }

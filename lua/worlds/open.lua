@@ -3,7 +3,7 @@
 --
 -- KEYS: meta
 -- ARGV: schema, partitions, writer
--- Returns: OK schema partitions
+-- Returns: OK schema partitions | CREATED schema partitions
 --
 -- @include lib/clock
 
@@ -11,6 +11,6 @@ local pinned = redis.call('HMGET', meta, 'schema', 'partitions')
 if not pinned[1] then
   redis.call('HSET', meta, 'schema', schema, 'partitions', partitions, 'created_by', writer,
     'created_at', now())
-  return { 'OK', schema, partitions }
+  return { 'CREATED', schema, partitions }
 end
 return { 'OK', pinned[1], pinned[2] }

@@ -26,7 +26,12 @@ class WorldConfig(BaseModel):
         environment: what this World tells of every hook that it reads; None: "".
         max_connections: the most connections of the command pool; callers wait for one.
         connect_timeout: seconds until a server that does not answer counts as unreachable.
-        socket_timeout: seconds that a command may take.
+        socket_timeout: seconds that a command may take; then it is sent again.
+        retry_timeout: seconds for which a call is sent again, while the server is away, restarts,
+            loads or changes its role; then the call fails with WorldUnavailableError. Nothing is
+            done twice by it. 0: never again.
+        sweep_interval: seconds for which an event may lack its message, and a run be without any,
+            before a sweep sends one; workers sweep about as often.
         max_events_per_run: the event ceiling: beyond it a run begins nothing new; None: none.
         max_payload_bytes: the largest payload, message or chunk.
         hook_retention_limit: how far ahead the `tokenRetentionUntil` of a hook may lie.
@@ -44,7 +49,9 @@ class WorldConfig(BaseModel):
     environment: str | None = None
     max_connections: Annotated[int, Field(ge=1, le=10_000)] = 32
     connect_timeout: Annotated[float, Field(gt=0)] = 5.0
-    socket_timeout: Annotated[float, Field(gt=0)] = 30.0
+    socket_timeout: Annotated[float, Field(gt=0)] = 10.0
+    retry_timeout: Annotated[float, Field(ge=0, le=600)] = 30.0
+    sweep_interval: Annotated[float, Field(gt=0, le=86_400)] = 15.0
     max_events_per_run: Annotated[int, Field(ge=1)] | None = 25_000
     max_payload_bytes: Annotated[int, Field(ge=1, le=512 * 1024 * 1024 - 1)] = 64 * 1024 * 1024
     hook_retention_limit: timedelta = timedelta(days=365)

@@ -2,6 +2,10 @@
 
 Calls that are made in one tick of the event loop share one pipeline: under load a worker sends
 few large packets instead of many small ones, and no caller has to know.
+
+A call whose reply does not come is sent again, until the server has answered or the patience of
+`retry_timeout` is at its end. Every script finds what an earlier run of the same call has
+written, so that nothing is done twice.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import time
 import warnings
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -45,13 +50,20 @@ Command = tuple[Argument, ...]
 Reply = Any
 
 _MIN_VERSIONS: Final = {"redis": (7, 0), "valkey": (8, 0)}
+_ROW: Final = 2
+"""Where the arranged row of a script begins, in EVALSHA as in EVAL."""
 _MAX_BATCH: Final = 512
 """Commands of one pipeline; what is beyond goes into another one."""
 
-_UNAVAILABLE_CODES: Final = (
-    "OOM", "LOADING", "READONLY", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
-    "NOREPLICAS", "BUSY", "UNKILLABLE",
+_PASSING_CODES: Final = (
+    "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY",
 )  # fmt: skip
+"""Refusals of a server that starts, changes its role or is busy: it has not run the command."""
+_UNAVAILABLE_CODES: Final = (*_PASSING_CODES, "OOM", "MISCONF", "NOREPLICAS", "UNKILLABLE")
+
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 0.5
+"""Seconds between two tries: doubled each time, up to the longest."""
 
 
 class _Request:
@@ -70,6 +82,19 @@ class _Request:
         """Position -> script, for those of the commands that are EVALSHA."""
         self.future = future
 
+    def mark_resend(self) -> None:
+        """Tell the scripts that they may have run already."""
+        for place, script in self.scripts.items():
+            if script.resend_at is not None:
+                row = list(self.commands[place])
+                row[_ROW + script.resend_at] = b"1"
+                self.commands[place] = tuple(row)
+
+    def send_source(self) -> None:
+        """Send the scripts themselves: the server does not have them."""
+        for place, script in self.scripts.items():
+            self.commands[place] = ("EVAL", script.source, *self.commands[place][_ROW:])
+
 
 class _LoopState:
     """What belongs to one event loop: its client, its subscriber, the calls of this tick."""
@@ -81,6 +106,7 @@ class _LoopState:
         self.flushes: set[asyncio.Task[None]] = set()
         self.opening = asyncio.Lock()
         self.opened = False
+        self.closing = False
         self.hub: HintHub | None = None
         self.guardian: AsyncGenerator[None, None] | None = None
         """Closes the client with the loop, where nobody else does."""
@@ -143,10 +169,12 @@ class Connection:
                 try:
                     await self._check_server(state)
                     await self._pin(state)
-                except BaseException:
+                except BaseException as error:
                     # It connects again at the next try; there may be none.
                     with contextlib.suppress(Exception):
                         await state.client.connection_pool.disconnect()
+                    if isinstance(error, Exception):
+                        raise _translate(error, where=self.describe()) from error
                     raise
                 state.opened = True
 
@@ -155,6 +183,7 @@ class Connection:
         state, self._state = self._state, None
         if state is None or state.loop is not asyncio.get_running_loop():
             return
+        state.closing = True
         while state.pending or state.flushes:
             self._flush(state)
             await asyncio.gather(*state.flushes, return_exceptions=True)
@@ -308,26 +337,66 @@ class Connection:
     async def _send(self, state: _LoopState, batch: list[_Request]) -> None:
         """Send a batch and hand out the replies; runs to its end whatever its callers do."""
         try:
-            replies = await self._round_trip(state, [c for r in batch for c in r.commands])
-            again = []
-            position = 0
-            for request in batch:
-                answers = replies[position : position + len(request.commands)]
-                position += len(request.commands)
-                if any(isinstance(a, redis.exceptions.NoScriptError) for a in answers):
-                    again.append(request)
-                else:
-                    _answer(request, answers)
-            # The server lost its scripts. EVAL loads them again for everybody.
-            for request in again:
-                for place, script in request.scripts.items():
-                    command = request.commands[place]
-                    request.commands[place] = ("EVAL", script.source, *command[2:])
-                _answer(request, await self._round_trip(state, request.commands))
+            await self._send_until_answered(state, batch)
         except Exception as error:  # noqa: BLE001 - every caller of the batch gets it
             for request in batch:
                 if not request.future.done():
                     request.future.set_exception(_translate(error))
+
+    async def _send_until_answered(self, state: _LoopState, batch: list[_Request]) -> None:
+        patience = _Patience(state.loop, self.config.retry_timeout)
+        while True:
+            batch, error = await self._try(state, batch)
+            # Those of callers that gave up meanwhile are not sent again.
+            batch = [request for request in batch if not request.future.done()]
+            if not batch:
+                return
+            if state.closing or not await patience.pause():
+                raise error
+            logger.debug("%d calls are sent again: %s", len(batch), error)
+
+    async def _try(
+        self, state: _LoopState, batch: list[_Request]
+    ) -> tuple[list[_Request], Exception]:
+        """Send a batch once; returns what has to be sent again, and why."""
+        left: list[_Request] = []
+        reason: Exception = redis.exceptions.ConnectionError("")
+        try:
+            answered = await self._ask(state, batch)
+            bare = [request for request, replies in answered if _lacks_script(replies)]
+            if bare:
+                # The server lost its scripts, and maybe all: it was started again. EVAL loads
+                # them for everybody.
+                await self._pin(state)
+                for request in bare:
+                    request.send_source()
+                answered = [pair for pair in answered if pair[0] not in bare]
+                answered += await self._ask(state, bare)
+            for request, replies in answered:
+                passing = next(filter(_is_passing, replies), None)
+                if passing is None:
+                    _answer(request, replies)
+                else:
+                    reason = passing
+                    left.append(request)
+        except (redis.exceptions.RedisError, OSError) as error:
+            if not _is_lost(error):
+                raise
+            reason = error
+            left = [request for request in batch if not request.future.done()]
+        if left:
+            for request in left:
+                request.mark_resend()
+            # The other connections may lead to a server that is gone, or a primary no more.
+            await state.client.connection_pool.disconnect(inuse_connections=False)
+        return left, reason
+
+    async def _ask(
+        self, state: _LoopState, batch: list[_Request]
+    ) -> list[tuple[_Request, list[Reply]]]:
+        """Each request of a batch with its replies."""
+        replies = iter(await self._round_trip(state, [c for r in batch for c in r.commands]))
+        return [(request, [next(replies) for _ in request.commands]) for request in batch]
 
     @staticmethod
     async def _round_trip(state: _LoopState, commands: list[Command]) -> list[Reply]:
@@ -340,19 +409,30 @@ class Connection:
         scripts = list(self._library)
         commands: list[Command] = [("TIME",), ("INFO", "server"), ("INFO", "memory")]
         commands += [("SCRIPT", "LOAD", script.source) for script in scripts]
-        try:
-            now, server, memory, *loaded = await self._round_trip(state, commands)
-        except Exception as error:
-            raise _translate(error, where=self.describe()) from error
-        for reply in (now, *loaded):
-            if isinstance(reply, Exception):
-                raise _translate(reply, where=self.describe()) from reply
+        now, server, memory, *_ = await self._ask_when_ready(state, commands)
         self.observe_server_time(int(now[0]) * 1000 + int(now[1]) // 1000)
         # An embedded server has no INFO, and an ACL may deny it: then nothing is known.
         if isinstance(server, dict):
             _check_version(server)
         if isinstance(memory, dict):
             _check_eviction(memory)
+
+    async def _ask_when_ready(self, state: _LoopState, commands: list[Command]) -> list[Reply]:
+        """Wait for a server that starts; one that is not there may be a wrong address."""
+        patience = _Patience(state.loop, self.config.retry_timeout)
+        while True:
+            refusal: Exception | None
+            try:
+                replies = await self._round_trip(state, commands)
+                # INFO may be denied, or not be there.
+                needed = [reply for i, reply in enumerate(replies) if commands[i][0] != "INFO"]
+                refusal = next((each for each in needed if isinstance(each, Exception)), None)
+            except redis.exceptions.RedisError as error:
+                refusal = error
+            if refusal is None:
+                return replies
+            if not _is_passing(refusal) or not await patience.pause():
+                raise refusal
 
     async def _pin(self, state: _LoopState) -> None:
         script = self._library["worlds/open"]
@@ -364,9 +444,15 @@ class Connection:
                 "writer": "redis-world",
             },
         )
-        (reply,) = await self._round_trip(state, [("EVALSHA", script.sha, *row)])
+        (reply,) = await self._round_trip(state, [("EVAL", script.source, *row)])
         if isinstance(reply, Exception):
-            raise _translate(reply, where=self.describe()) from reply
+            raise reply
+        if reply[0] == b"CREATED" and state.opened:
+            logger.error(
+                "the server at %s has lost namespace %r with all that was in it",
+                self.describe(),
+                self.config.namespace,
+            )
         schema, partitions = int(reply[1]), int(reply[2])
         namespace = self.config.namespace
         if schema != SCHEMA:
@@ -555,6 +641,47 @@ def _encode_argument(part: Argument) -> Argument:
     raise InvalidInputError(f"{part!r} is neither text nor bytes nor a number")
 
 
+class _Patience:
+    """How long, and how often, a call is tried."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._loop = loop
+        self._end = loop.time() + seconds
+        self._pause = _FIRST_PAUSE
+
+    async def pause(self) -> bool:
+        """Wait for the next try; False when there is none."""
+        left = self._end - self._loop.time()
+        if left <= 0:
+            return False
+        pause = self._pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
+        await asyncio.sleep(min(pause, left))
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return True
+
+
+def _lacks_script(replies: Sequence[Reply]) -> bool:
+    return any(isinstance(reply, redis.exceptions.NoScriptError) for reply in replies)
+
+
+def _has_code(error: Exception, codes: Sequence[str]) -> bool:
+    text = str(error)
+    return any(text.startswith(code) or isinstance(error, _TYPED.get(code, ())) for code in codes)
+
+
+def _is_passing(reply: Reply) -> bool:
+    """Whether a reply says that the server will do the command, only not now."""
+    return isinstance(reply, redis.exceptions.RedisError) and _has_code(reply, _PASSING_CODES)
+
+
+def _is_lost(error: Exception) -> bool:
+    """Whether nobody knows if the commands were run, or they were not, but may be later."""
+    if isinstance(error, redis.exceptions.AuthenticationError):
+        return False
+    lost = redis.exceptions.ConnectionError | redis.exceptions.TimeoutError | OSError
+    return isinstance(error, lost) or _is_passing(error)
+
+
 def _answer(request: _Request, replies: list[Reply]) -> None:
     if request.future.done():
         return
@@ -585,9 +712,8 @@ def _translate(error: BaseException, *, where: str = "") -> WorldError:
     if isinstance(error, redis.exceptions.ResponseError):
         if "DB index is out of range" in text:
             return ConfigurationError(f"the server{at} does not have this database: {text}")
-        for code in _UNAVAILABLE_CODES:
-            if text.startswith(code) or isinstance(error, _TYPED.get(code, ())):
-                return WorldUnavailableError(f"the server{at} can't do this now: {text}")
+        if _has_code(error, _UNAVAILABLE_CODES):
+            return WorldUnavailableError(f"the server{at} can't do this now: {text}")
         return ScriptError(f"the server{at} refused a command: {text}")
     return ScriptError(f"{type(error).__name__}: {text}")
 

@@ -83,6 +83,11 @@ class RunKeys:
         return f"{self.stream(name)}:writers"
 
     @property
+    def ops(self) -> str:
+        """What requests that can't find themselves otherwise have written."""
+        return f"{self.run}:ops"
+
+    @property
     def queue(self) -> str:
         return f"{self.run}:queue"
 
@@ -131,6 +136,16 @@ class Keys:
 
     def runs_of_workflow(self, workflow_name: str, status: str) -> str:
         return f"{self.base}runs:workflow:{escape(workflow_name)}:{status}"
+
+    @property
+    def owed(self) -> str:
+        """Runs and steps with an event that lacks the message it needs."""
+        return f"{self.base}owed"
+
+    @property
+    def parked(self) -> str:
+        """Live runs without an outstanding message."""
+        return f"{self.base}parked"
 
     @property
     def topics(self) -> str:

@@ -11,8 +11,9 @@ A script file starts with its contract, which is read by machines too::
     -- @include lib/log
 
 `KEYS` and `ARGV` name the arguments in order; a last `ARGV` name that ends in `...` takes
-all that is left, as a Lua table. The loader turns the names into locals in front of the
-code, so that neither the Lua nor the Python side ever counts positions. Files under
+all that is left, as a Lua table. The name `resend` is the connection's to fill: `1` when it sends
+a call again whose reply was lost, else empty. The loader turns the names into locals in front of
+the code, so that neither the Lua nor the Python side ever counts positions. Files under
 `lib/` declare local functions only and are pasted in front of the script, each once, behind
 those that it includes itself.
 """
@@ -37,6 +38,8 @@ _INCLUDE = re.compile(r"^--\s*@include\s+(\S+)\s*$")
 _DECLARATION = re.compile(r"^--\s*(KEYS|ARGV|Returns):\s*(.*)$")
 _NAME = re.compile(r"^[a-z][a-z0-9_]*(\.\.\.)?$")
 
+_RESEND = "resend"
+
 Argument = str | bytes | int | float
 
 
@@ -49,12 +52,14 @@ class Script:
     summary: str
     keys: tuple[str, ...]
     args: tuple[str, ...]
-    """Names of the fixed arguments, in order."""
+    """Names of the fixed arguments, in order, without `resend`."""
     tail: str | None
     """Name of the variadic last argument, or None."""
     returns: str
     source: str
     sha: str = field(repr=False)
+    resend_at: int | None
+    """The place of `resend` in an arranged row; None when the script does not ask."""
 
     def arrange(
         self,
@@ -75,6 +80,8 @@ class Script:
             row += [keys[name] for name in self.keys]
             row += [args[name] for name in self.args]
             expected = len(self.args)
+            if self.resend_at is not None:
+                row.insert(self.resend_at, b"")
             if self.tail is not None:
                 row += args[self.tail]
                 expected += 1
@@ -174,7 +181,10 @@ class ScriptLibrary:
             ]
         )
         sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-        return Script(name, summary, keys, args, tail, declared["Returns"], source, sha)
+        resend_at = 1 + len(keys) + args.index(_RESEND) if _RESEND in args else None
+        given = tuple(arg for arg in args if arg != _RESEND)
+        returns = declared["Returns"]
+        return Script(name, summary, keys, given, tail, returns, source, sha, resend_at)
 
 
 def _parse_header(name: str, text: str) -> tuple[str, dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ logger = logging.getLogger(__name__)
 
 MAX_CLAIM: Final = 1000
 DEFAULT_LEASE: Final = 60.0
-_PURGED_AT_ONCE: Final = 500
+_LETTERS_AT_ONCE: Final = 500
+"""Dead letters of one round trip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,10 @@ class Queue:
         keys = self._connection.keys
         reply = await self._connection.call(
             "queue/send",
-            {"due": keys.topic(args["topic"], "due")},
+            {
+                "due": keys.topic(args["topic"], "due"),
+                "message": keys.message(args["topic"], args["message_id"]),
+            },
             {"base": keys.base, **args},
         )
         return None if reply[0] == b"DONE" else reply[1].decode()
@@ -228,7 +233,9 @@ class Queue:
         Returns:
             False when the lease was lost: then nothing has changed.
         """
-        return await self._on_lease("queue/give_back", _lease_of(message), ("leased", "due"), {})
+        return await self._on_lease(
+            "queue/give_back", _lease_of(message), ("leased", "due"), {"op": new_request_id()}
+        )
 
     async def extend(self, message: Message, *, lease: Duration = DEFAULT_LEASE) -> bool:
         """Make a lease end this long from now.
@@ -311,56 +318,68 @@ class Queue:
         Raises:
             MessageNotFoundError: there is no such dead letter.
         """
+        topics = await self.topics()
         keys = self._connection.keys
-        for topic in await self.topics():
-            reply = await self._connection.call(
-                "queue/redrive",
-                {"message": keys.message(topic, message_id), **self._sets(topic, "dead")},
-                {"base": keys.base, "topic": topic, "message_id": message_id},
-            )
-            if reply[0] != b"MESSAGE_NOT_FOUND":
+        exist = [("EXISTS", keys.message(topic, message_id)) for topic in topics]
+        found = await self._connection.execute(*exist) if exist else []
+        for topic, exists in zip(topics, found, strict=True):
+            reply = await self._redrive(topic, message_id) if exists else None
+            if reply and reply[0] != b"MESSAGE_NOT_FOUND":
                 return None if reply[0] == b"DONE" else reply[1].decode()
         raise MessageNotFoundError(message_id)
 
+    async def redrive_all(self, topic: str) -> int:
+        """Send all dead letters of a topic again, the oldest first, each as `redrive` does.
+
+        Returns:
+            How many there were, those included that had nothing left to deliver. What dies
+            meanwhile stays dead.
+        """
+        dead = self._sets(topic, "dead")["dead"]
+        (left,) = await self._connection.execute(("ZCARD", dead))
+        count = 0
+        while left > 0 and (ids := await self._oldest_dead(dead, left)):
+            left -= len(ids)
+            replies = await asyncio.gather(*(self._redrive(topic, each) for each in ids))
+            count += sum(reply[0] != b"MESSAGE_NOT_FOUND" for reply in replies)
+        return count
+
     async def purge_dead_letters(self, topic: str) -> int:
-        """Delete all dead letters of a topic; how many there were."""
+        """Delete all dead letters of a topic; how many this call has deleted."""
+        sets = self._sets(topic, "dead")
         total = 0
-        while True:
+        while ids := await self._oldest_dead(sets["dead"], _LETTERS_AT_ONCE):
             reply = await self._connection.call(
                 "queue/purge",
-                self._sets(topic, "dead"),
-                {
-                    "base": self._connection.keys.base,
-                    "topic": topic,
-                    "limit": str(_PURGED_AT_ONCE),
-                },
+                sets,
+                {"base": self._connection.keys.base, "topic": topic, "message_ids": ids},
             )
             total += int(reply[1])
-            if int(reply[1]) < _PURGED_AT_ONCE:
-                return total
-
-    async def expire(self, topic: str) -> int:
-        """Free the leases of workers that are gone; how many there were."""
-        total = 0
-        while True:
-            reply = await self._connection.call(
-                "queue/expire",
-                self._sets(topic, "leased"),
-                {
-                    "base": self._connection.keys.base,
-                    "topic": topic,
-                    "max_lost": str(self._connection.config.max_lost_leases),
-                },
-            )
-            total += int(reply[1])
-            if int(reply[1]) == 0:
-                return total
+        return total
 
     # -- inside ----------------------------------------------------------------------------
 
     def _sets(self, topic: str, *parts: str) -> dict[str, str]:
         check_topic(topic)
         return {part: self._connection.keys.topic(topic, part) for part in parts}
+
+    async def _oldest_dead(self, dead: str, limit: int) -> list[str]:
+        last = min(limit, _LETTERS_AT_ONCE) - 1
+        (ids,) = await self._connection.execute(("ZRANGE", dead, 0, last))
+        return [each.decode() for each in ids]
+
+    async def _redrive(self, topic: str, message_id: str) -> list[Any]:
+        keys = self._connection.keys
+        return await self._connection.call(
+            "queue/redrive",
+            {"message": keys.message(topic, message_id), **self._sets(topic, "dead")},
+            {
+                "base": keys.base,
+                "topic": topic,
+                "op": new_request_id(),
+                "message_id": message_id,
+            },
+        )
 
     async def _on_lease(
         self, script: str, lease: _Lease, sets: Sequence[str], args: Mapping[str, Any]
@@ -383,6 +402,7 @@ class Queue:
             lease,
             ("leased", "due"),
             {
+                "op": new_request_id(),
                 "delay": str(to_duration_ms(delay, "delay")),
                 "last_error": error.encode("utf-8", "replace")[:4096],
                 "max_failures": str(self._connection.config.max_failures),

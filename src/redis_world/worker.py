@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import random
 import signal
 import threading
 import time
@@ -66,7 +67,7 @@ class Worker:
             or the run would wait for ever. Steps may take as long as they like.
         shutdown_timeout: how long a stopping worker lets its handlers finish, before it
             cancels them and gives their messages back.
-        sweep_interval: how often it frees leases of workers that are gone.
+        sweep_interval: how often it sweeps, at most; None: the World's `sweep_interval`.
 
     Raises:
         ConfigurationError: there is no handler, or the concurrency is not positive.
@@ -81,7 +82,7 @@ class Worker:
         lease: Duration = 60.0,
         max_replay: Duration = 600.0,
         shutdown_timeout: Duration = 30.0,
-        sweep_interval: Duration = 15.0,
+        sweep_interval: Duration | None = None,
     ) -> None:
         if not handlers:
             raise ConfigurationError("a worker needs at least one handler")
@@ -95,6 +96,8 @@ class Worker:
             raise ConfigurationError(f"a lease is up to a day, not {lease!r}")
         self._max_replay = _positive(max_replay, "max_replay")
         self._shutdown_timeout = to_duration_ms(shutdown_timeout, "shutdown_timeout") / 1000
+        if sweep_interval is None:
+            sweep_interval = world.config.sweep_interval
         self._sweep_interval = _positive(sweep_interval, "sweep_interval")
         self._stopping = asyncio.Event()
         self._slots = asyncio.Semaphore(concurrency)
@@ -265,7 +268,8 @@ class Worker:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(self._sweep_interval)
+            # By chance, so that workers that began together do not sweep together.
+            await asyncio.sleep(self._sweep_interval * random.uniform(0.5, 1.0))  # noqa: S311
             try:
                 recovered = await self._world.sweep()
             except WorldUnavailableError as error:

@@ -18,6 +18,7 @@ from redis_world.queue import Queue
 from redis_world.runs import Runs
 from redis_world.steps import Steps
 from redis_world.streams import Streams
+from redis_world.sweeper import Sweeper
 from redis_world.waits import Waits
 
 __all__ = ["RedisWorld"]
@@ -72,6 +73,7 @@ class RedisWorld:
         self.waits = Waits(self._connection)
         self.queue = Queue(self._connection, ids)
         self.streams = Streams(self._connection)
+        self._sweeper = Sweeper(self._connection, ids)
 
     @classmethod
     def from_env(cls, **options: Any) -> Self:
@@ -104,15 +106,16 @@ class RedisWorld:
         return self
 
     async def sweep(self) -> dict[str, int]:
-        """Do one round of what nobody else does: free the leases of workers that are gone.
+        """Do one round of what nobody else does (contract, section 7).
 
-        Any process may do it at any time; workers do it anyway.
+        It frees the leases of workers that are gone, sends the messages that events of
+        `sweep_interval` ago still lack, and wakes live runs that have had no message for so long
+        and wait for no hook. Any process may do it at any time; workers do it anyway.
 
         Returns:
-            How many of each were recovered, by name.
+            How many of each were recovered: `expired_leases`, `queued_steps`, `woken_runs`.
         """
-        topics = await self.queue.topics()
-        return {"expired_leases": sum([await self.queue.expire(topic) for topic in topics])}
+        return await self._sweeper.sweep()
 
     async def aclose(self) -> None:
         """Close what this World opened."""

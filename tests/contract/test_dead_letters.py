@@ -193,7 +193,7 @@ async def test_a_purge_leaves_what_is_alive(mortal: RedisWorld) -> None:
 async def test_many_are_purged_in_bounded_rounds(
     mortal: RedisWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redis_world.queue._PURGED_AT_ONCE", 2)
+    monkeypatch.setattr("redis_world.queue._LETTERS_AT_ONCE", 2)
     async with mortal as world:
         for number in range(5):
             await bury(world, {"runId": f"wrun_{number}", "x": 1})

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from redis_world import RedisWorld
-from redis_world.errors import MessageNotFoundError
 from redis_world.queue import FollowUp
 from support.events import (
     attr_set,
@@ -30,6 +27,7 @@ from support.events import (
 __all__ = ["TOPIC", "exercise"]
 
 TOPIC = "__wkf_workflow_"
+DEAD_TOPIC = "__dead_wkf_workflow_"
 QUEUE_NAME = TOPIC + "w"
 
 
@@ -63,7 +61,9 @@ async def exercise(world: RedisWorld) -> str:
         wait_completed("wait_1"),
         attr_set({"a": None, "b": "2"}, "attr_1"),
     )
+    await _bury(world)
     await _send(world, run_id)
+    await _strand(world, run_id)
     await _stream(world, run_id)
     await _read(world, run_id)
     return run_id
@@ -85,12 +85,34 @@ async def _send(world: RedisWorld, run_id: str) -> None:
     await queue.retry(retried, error="it failed", delay=60)
     await queue.give_back(returned)
     await queue.claim(TOPIC, limit=1)
-    await world.sweep()
     await queue.stats(TOPIC)
-    await queue.dead_letters(TOPIC)
-    with contextlib.suppress(MessageNotFoundError):
-        await queue.redrive("msg_00000000000000000000000000")
-    await queue.purge_dead_letters(TOPIC)
+
+
+async def _bury(world: RedisWorld) -> None:
+    """Fail a message until it is dead, send it again, bury and delete it."""
+    queue = world.queue
+    sent = await queue.send(DEAD_TOPIC + "w", {"any": 1})
+    for round_number in range(2):
+        for _ in range(world.config.max_failures + 1):
+            (message,) = await queue.claim(DEAD_TOPIC)
+            await queue.retry(message, error="it failed", delay=0)
+        (letter,) = (await queue.dead_letters(DEAD_TOPIC)).data
+        assert letter.message_id == sent
+        if round_number == 0:
+            await queue.redrive(letter.message_id)
+    await queue.purge_dead_letters(DEAD_TOPIC)
+
+
+async def _strand(world: RedisWorld, run_id: str) -> None:
+    """Leave runs and a step without their messages, for so long that a sweep sees to them."""
+    await new_run(world)
+    await write(world, run_id, step_created("step_9"))
+    connection = world.connection
+    for index in (connection.keys.owed, connection.keys.parked):
+        (members,) = await connection.execute(("ZRANGE", index, 0, -1))
+        assert members
+        await connection.execute(*(("ZADD", index, 1, member) for member in members))
+    await world.sweep()
 
 
 async def _stream(world: RedisWorld, run_id: str) -> None:

@@ -59,6 +59,8 @@ OF_LUA: Final[dict[str, tuple[int, Callable[..., str]]]] = {
     "stream_key": (2, lambda run, name: KEYS.of_run(run).stream(name)),
     "writers_key": (2, lambda run, name: KEYS.of_run(run).writers(name)),
     "done_channel": (1, lambda run: KEYS.of_run(run).done),
+    "owed_key": (0, lambda: KEYS.owed),
+    "parked_key": (0, lambda: KEYS.parked),
     "runs_key": (0, lambda: KEYS.runs),
     "all_hooks_key": (0, lambda: KEYS.all_hooks),
     "topics_key": (0, lambda: KEYS.topics),
@@ -124,10 +126,12 @@ def known_keys(keys: Keys) -> str:
         *(keys.meta, keys.token(some), keys.hook_runs(some), keys.all_hooks, keys.runs),
         *(keys.runs_of_status(some), keys.runs_of_workflow(some, some), keys.topics),
         *(keys.topic(TOPIC, part) for part in ("due", "leased", "dead", "held")),
+        *(keys.topic("__dead_wkf_workflow_", part) for part in ("due", "leased", "dead")),
         *(keys.message(TOPIC, some), keys.idempotency(TOPIC, some, some)),
         *(run.run, run.attributes, run.events, run.payloads, run.claims, run.steps),
         *(run.step(some), run.hooks, run.hook(some), run.waits, run.wait_states),
         *(run.streams, run.stream(some), run.writers(some), run.queue, run.held),
+        *(run.ops, keys.owed, keys.parked),
     ]
     text = r"[A-Za-z0-9_.%-]+"
     return "|".join(

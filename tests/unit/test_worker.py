@@ -840,7 +840,9 @@ async def test_a_server_that_is_gone_for_a_while(
     seen = Recorder()
     async with contextlib.AsyncExitStack() as stack:
         with redis_server(kinds[0], args=("--port", str(port))):
-            world = await stack.enter_async_context(RedisWorld(f"redis://127.0.0.1:{port}/0"))
+            world = await stack.enter_async_context(
+                RedisWorld(f"redis://127.0.0.1:{port}/0", retry_timeout=0.1)
+            )
             await stack.enter_async_context(at_work(world, seen, sweep_interval=0.1))
             await send(world, content(1))
             await seen.delivered(1)

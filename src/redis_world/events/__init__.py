@@ -89,7 +89,8 @@ class Events:
             resume_id: on hook_received, the id of the resume: it is recorded once.
             payload_digest: on hook_received, what tells two payloads of one resume apart.
             occurred_at: when it happened, stored beside the server's time.
-            request_id: an id for this request, made here when absent.
+            request_id: the caller's id of what it is doing, stored with the event for whoever
+                looks for it; many events may share it.
             skip_preload: on run_started, leave the log out of the answer.
             since_cursor: return the events after this cursor, the own one included.
             event_count: how many events the writer had seen: return those between them and this
@@ -263,13 +264,15 @@ class Events:
                 occurred_at = _TIMESTAMP.validate_python(occurred_at)
             except ValidationError as error:
                 raise InvalidEventError(f"occurred_at: {error.errors()[0]['msg']}") from None
+        if not isinstance(request_id, str | None):
+            raise InvalidInputError(f"request_id is text, not {request_id!r}")
         server_time = self._connection.server_time()
         is_resume = event.event_type == "hook_received"
         run_id = run_id or self._ids.run_id(server_time)
         return Request(
             event=event,
             run_id=run_id,
-            op=request_id or new_request_id(),
+            op=new_request_id() if request_id is None else f"{new_request_id()}:{request_id}",
             keys=self._connection.keys,
             config=self._connection.config,
             resolve_data=resolve_data,

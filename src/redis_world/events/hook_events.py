@@ -91,7 +91,6 @@ def hook_created(request: Request) -> Call:
             "is_webhook": "1" if data.is_webhook else "0",
             "is_system": "1" if data.is_system else "0",
             "retention_until": "" if until is None else str(to_ms(until)),
-            "resolve_data": request.resolve_data,
             "max_events": request.max_events,
         },
         read=read,
@@ -117,9 +116,10 @@ def hook_received(request: Request) -> Call:
 
     return Call(
         script="events/hook_received",
-        keys=_hook_keys(request),
+        keys={**_hook_keys(request), "ops": request.run.ops},
         args={
             **request.common(),
+            "run_id": request.run_id,
             "data": stored,
             "payload": payload,
             "resume_id": request.resume_id or "",

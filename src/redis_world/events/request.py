@@ -24,7 +24,7 @@ class Request:
     event: CreateEvent
     run_id: str
     op: str
-    """Id of this request, stored with what it writes."""
+    """Id of this request, stored with what it writes: by it a request finds itself."""
     keys: Keys
     config: WorldConfig
     resolve_data: ResolveData

@@ -138,6 +138,7 @@ def _finish(request: Request, **extra: bytes) -> Call:
         script=f"events/{request.event.event_type}",
         keys={
             **_run_keys(request),
+            "ops": run.ops,
             "hooks": run.hooks,
             "waits": run.waits,
             "wait_states": run.wait_states,
@@ -188,7 +189,7 @@ def attr_set(request: Request) -> Call:
     once = data.writer.type == "workflow" and request.correlation_id
     return Call(
         script="events/attr_set",
-        keys={**_run_keys(request), "claims": run.claims},
+        keys={**_run_keys(request), "claims": run.claims, "ops": run.ops},
         args={
             **request.common(),
             "data": stored,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redis_world.codec import encode_data, to_ms
@@ -48,6 +48,7 @@ def step_created(request: Request) -> Call:
         keys={**_step_keys(request), "steps": request.run.steps},
         args={
             **request.common(),
+            "run_id": request.run_id,
             "data": stored,
             "payload": payload,
             "step_name": data.step_name,
@@ -83,7 +84,7 @@ def step_started(request: Request) -> Call:
 
     return Call(
         script="events/step_started",
-        keys={**_step_keys(request), "steps": request.run.steps},
+        keys={**_step_keys(request), "ops": request.run.ops, "steps": request.run.steps},
         args={
             **request.common(),
             "data": stored if rest is not None else b"",
@@ -99,17 +100,17 @@ def step_started(request: Request) -> Call:
     )
 
 
-def _change(request: Request, **extra: str) -> Call:
+def _change(request: Request, keys: Mapping[str, str], args: Mapping[str, str]) -> Call:
     stored, payload = request.split(request.event.event_data)
     return Call(
         script=f"events/{request.event.event_type}",
-        keys=_step_keys(request),
+        keys={**_step_keys(request), **keys},
         args={
             **request.common(),
             "data": stored,
             "payload": payload,
             "resolve_data": request.resolve_data,
-            **extra,
+            **args,
         },
         read=lambda reply: _step_result(request, reply),
         entity_id=request.correlation_id,
@@ -118,7 +119,7 @@ def _change(request: Request, **extra: str) -> Call:
 
 def step_ended(request: Request) -> Call:
     """Complete or fail a step."""
-    return _change(request)
+    return _change(request, {}, {"run_id": request.run_id})
 
 
 def step_retrying(request: Request) -> Call:
@@ -126,6 +127,5 @@ def step_retrying(request: Request) -> Call:
     assert isinstance(request.event, StepRetryingEvent)
     data = request.event.event_data
     assert data is not None
-    return _change(
-        request, retry_after="" if data.retry_after is None else str(to_ms(data.retry_after))
-    )
+    retry_after = "" if data.retry_after is None else str(to_ms(data.retry_after))
+    return _change(request, {"ops": request.run.ops}, {"retry_after": retry_after})

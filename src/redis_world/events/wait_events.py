@@ -29,6 +29,7 @@ def _wait_call(request: Request, keys: dict[str, str], args: dict[str, Any]) -> 
             "run": run.run,
             "events": run.events,
             "payloads": run.payloads,
+            "ops": run.ops,
             "wait_states": run.wait_states,
             **keys,
         },

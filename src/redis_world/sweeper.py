@@ -1,0 +1,172 @@
+"""The sweeper: sees to what nobody else will (contract, section 7, no run is left behind).
+
+A script looks for runs and steps that wait for too long; another one judges each of them again
+before it sends the message that Python made. So any number of sweepers may run at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from redis_world.codec import from_ms, to_duration_ms
+from redis_world.connection import Connection
+from redis_world.ids import IdFactory
+from redis_world.messages import Enqueue, message_args
+
+__all__ = ["Sweeper"]
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 100
+"""Candidates of one look."""
+_MAX_LOOKS: Final = 1000
+"""Looks of one round: what is left then is the next round's."""
+_DEFAULT_TOPIC: Final = "__wkf_workflow_"
+"""Where the runs go that never had a message."""
+
+
+class _Candidate(NamedTuple):
+    """A run or a step that may need a message."""
+
+    run_id: str
+    step_id: str
+    queue_name: str
+    step_name: str
+
+
+def _candidate(row: Sequence[bytes]) -> _Candidate:
+    run_id, step_id, queue_name, workflow_name, step_name = (part.decode() for part in row)
+    return _Candidate(run_id, step_id, queue_name or _DEFAULT_TOPIC + workflow_name, step_name)
+
+
+class Sweeper:
+    """Frees lost leases, pays debts, and wakes runs that have no message."""
+
+    def __init__(self, connection: Connection, ids: IdFactory) -> None:
+        self._connection = connection
+        self._ids = ids
+
+    async def sweep(self) -> dict[str, int]:
+        """Do one round; how many of each were recovered.
+
+        Returns:
+            `expired_leases`: messages whose worker is gone. `queued_steps` and `woken_runs`:
+            steps and runs that an event was recorded for without its message, and runs that
+            had no message left.
+        """
+        expired = await self._expire_leases()
+        queued = woken = 0
+        for _ in range(_MAX_LOOKS):
+            debts, idle = await self._look()
+            runs = [each for each in debts if not each.step_id]
+            steps = [each for each in debts if each.step_id]
+            queued += await self._rescue_all(self._pay_step, steps)
+            woken += await self._rescue_all(self._pay_wake, runs)
+            woken += await self._rescue_all(self._unpark, idle)
+            if len(debts) < _AT_ONCE and len(idle) < _AT_ONCE:
+                break
+        return {"expired_leases": expired, "queued_steps": queued, "woken_runs": woken}
+
+    # -- inside ----------------------------------------------------------------------------
+
+    async def _expire_leases(self) -> int:
+        keys = self._connection.keys
+        total = 0
+        (topics,) = await self._connection.execute(("SMEMBERS", keys.topics))
+        for name in topics:
+            topic = name.decode()
+            count = -1
+            while count:
+                reply = await self._connection.call(
+                    "queue/expire",
+                    {"leased": keys.topic(topic, "leased")},
+                    {
+                        "base": keys.base,
+                        "topic": topic,
+                        "max_lost": str(self._connection.config.max_lost_leases),
+                    },
+                )
+                count = int(reply[1])
+                total += count
+        return total
+
+    async def _look(self) -> tuple[list[_Candidate], list[_Candidate]]:
+        """Debts, and runs without a message, that are older than the interval."""
+        keys = self._connection.keys
+        reply = await self._connection.call(
+            "queue/stranded",
+            {"owed": keys.owed, "parked": keys.parked},
+            {"base": keys.base, "interval": self._interval, "limit": str(_AT_ONCE)},
+        )
+        return [_candidate(row) for row in reply[1]], [_candidate(row) for row in reply[2]]
+
+    async def _rescue_all(
+        self, rescue: Callable[[_Candidate], Awaitable[bool]], candidates: Sequence[_Candidate]
+    ) -> int:
+        """Rescue all of them, in one round trip; how many needed it."""
+        return sum(await asyncio.gather(*map(rescue, candidates)))
+
+    async def _pay_wake(self, run: _Candidate) -> bool:
+        keys = self._connection.keys
+        return await self._rescue(
+            "queue/pay_wake",
+            run,
+            {"owed": keys.owed, "held": keys.of_run(run.run_id).held},
+            Enqueue(run.queue_name, self._wake(run)),
+        )
+
+    async def _pay_step(self, step: _Candidate) -> bool:
+        keys = self._connection.keys
+        payload = {**self._wake(step), "stepId": step.step_id, "stepName": step.step_name}
+        return await self._rescue(
+            "queue/pay_step",
+            step,
+            {"owed": keys.owed, "step": keys.of_run(step.run_id).step(step.step_id)},
+            Enqueue(step.queue_name, payload, idempotency_key=step.step_id),
+        )
+
+    async def _unpark(self, run: _Candidate) -> bool:
+        keys = self._connection.keys
+        of_run = keys.of_run(run.run_id)
+        return await self._rescue(
+            "queue/unpark",
+            run,
+            {"parked": keys.parked, "hooks": of_run.hooks, "events": of_run.events},
+            Enqueue(run.queue_name, self._wake(run)),
+        )
+
+    async def _rescue(
+        self, script: str, candidate: _Candidate, keys: dict[str, str], enqueue: Enqueue
+    ) -> bool:
+        message_id = self._ids.message_id(self._connection.server_time())
+        message = message_args(enqueue, message_id, self._connection.config.max_payload_bytes)
+        wanted = ["topic", "message_id", "run_id", "queue_name", "body"]
+        if candidate.step_id:
+            wanted += ["step_id", "idempotency"]
+        reply = await self._connection.call(
+            script,
+            keys,
+            {
+                "base": self._connection.keys.base,
+                "interval": self._interval,
+                **{name: message[name] for name in wanted},
+            },
+        )
+        if reply[0] != b"OK":
+            return False
+        what = f"step {candidate.step_id!r} of run" if candidate.step_id else "run"
+        logger.warning(
+            "%s %s was waiting for a message that nobody sent: sent now", what, candidate.run_id
+        )
+        return True
+
+    def _wake(self, candidate: _Candidate) -> dict[str, Any]:
+        now = from_ms(self._connection.server_time())
+        return {"runId": candidate.run_id, "requestedAt": now}
+
+    @property
+    def _interval(self) -> str:
+        return str(to_duration_ms(self._connection.config.sweep_interval, "sweep_interval"))
