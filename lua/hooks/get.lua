@@ -4,6 +4,7 @@
 -- ARGV: base, hook_id, run_id, resolve_data
 -- Returns: OK hook | HOOK_NOT_FOUND
 --
+-- @unwaited
 -- @include lib/hook_row
 
 local owner = run_id

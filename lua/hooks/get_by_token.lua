@@ -4,6 +4,7 @@
 -- ARGV: base, resolve_data
 -- Returns: OK hook | HOOK_NOT_FOUND
 --
+-- @unwaited
 -- @include lib/hook_row
 
 local owner = redis.call('HMGET', token, 'run', 'hook')

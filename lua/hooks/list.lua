@@ -4,6 +4,7 @@
 -- ARGV: base, run_id, resolve_data, order, after, limit
 -- Returns: OK more hooks, a hook being slot, then its row
 --
+-- @unwaited
 -- @include lib/hook_row
 -- @include lib/page
 

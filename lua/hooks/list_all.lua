@@ -4,6 +4,7 @@
 -- ARGV: base, resolve_data, order, after, limit
 -- Returns: OK more hooks, a hook being its member of the index, then its row
 --
+-- @unwaited
 -- @include lib/hook
 -- @include lib/hook_row
 -- @include lib/page

@@ -8,6 +8,7 @@
 -- ARGV: base, topic, resend, receipt, limit, lease, serialize, max_lost
 -- Returns: OK now next_due more messages, a message being id, then the pairs of its hash
 --
+-- @unwaited
 -- @include lib/clock
 -- @include lib/later
 -- @include lib/lease

@@ -6,6 +6,7 @@
 -- ARGV: base, topic, after_time, after_id, limit
 -- Returns: OK more letters, a letter being `<time>:<id>`, then the pairs of its hash
 --
+-- @unwaited
 -- @include lib/keys
 -- @include lib/page
 

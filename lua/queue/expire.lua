@@ -4,6 +4,7 @@
 -- ARGV: base, topic, max_lost
 -- Returns: OK count
 --
+-- @unwaited
 -- @include lib/clock
 -- @include lib/lease
 

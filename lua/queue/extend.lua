@@ -4,6 +4,7 @@
 -- ARGV: message_id, receipt, lease
 -- Returns: OK | LEASE_LOST
 --
+-- @unwaited
 -- @include lib/clock
 -- @include lib/later
 

@@ -5,6 +5,7 @@
 -- ARGV: base, topic, op, message_id, receipt
 -- Returns: OK | LEASE_LOST
 --
+-- @unwaited
 -- @include lib/clock
 -- @include lib/queue
 

@@ -4,6 +4,7 @@
 -- ARGV:
 -- Returns: OK now ready delayed leased held dead oldest_due, empty when nothing is due
 --
+-- @unwaited
 -- @include lib/clock
 
 local at = now()

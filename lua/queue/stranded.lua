@@ -5,6 +5,7 @@
 -- ARGV: base, interval, limit
 -- Returns: OK owed parked, each a list of run, step or empty, queue name, workflow, step name
 --
+-- @unwaited
 -- @include lib/clock
 -- @include lib/later
 -- @include lib/debt

@@ -4,6 +4,7 @@
 -- ARGV: resolve_data
 -- Returns: OK run | RUN_NOT_FOUND
 --
+-- @unwaited
 -- @include lib/rows
 
 local row = run_row(run, attributes, payloads, resolve_data)

@@ -6,6 +6,7 @@
 -- ARGV: base, resolve_data, order, after, limit, workflow_name, statuses...
 -- Returns: OK more runs, a run being id, then its row
 --
+-- @unwaited
 -- @include lib/page
 -- @include lib/rows
 -- @include lib/keys

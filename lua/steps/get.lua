@@ -4,6 +4,7 @@
 -- ARGV: resolve_data
 -- Returns: OK step | STEP_NOT_FOUND
 --
+-- @unwaited
 -- @include lib/rows
 
 local row = entity_row(step, payloads, resolve_data)

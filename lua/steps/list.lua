@@ -4,6 +4,7 @@
 -- ARGV: base, run_id, resolve_data, order, after, limit
 -- Returns: OK more steps, a step being slot, then its row
 --
+-- @unwaited
 -- @include lib/keys
 -- @include lib/page
 -- @include lib/rows

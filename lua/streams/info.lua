@@ -4,6 +4,7 @@
 -- ARGV:
 -- Returns: OK tail_index done, `1` or empty
 --
+-- @unwaited
 -- @include lib/stream
 
 local length, closed = extent(stream, writers)

@@ -5,6 +5,7 @@
 -- ARGV: base, run_id
 -- Returns: OK names
 --
+-- @unwaited
 -- @include lib/keys
 
 local names = {}

@@ -4,6 +4,7 @@
 -- ARGV: order, after, limit
 -- Returns: OK more waits, a wait being slot, correlation id, state
 --
+-- @unwaited
 -- @include lib/page
 
 local ids, more = page_by_slot(waits, order, after, limit)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from redis_world.errors import ConfigurationError
 
@@ -30,6 +37,11 @@ class WorldConfig(BaseModel):
         retry_timeout: seconds for which a call is sent again, while the server is away, restarts,
             loads or changes its role; then the call fails with WorldUnavailableError. Nothing is
             done twice by it. 0: never again.
+        durability: what a write waits for, in its own round trip: `memory`, that the server has
+            run it; `replica`, that a replica has it, too; `disk`, that it is in the append-only
+            file on the server's disk (Redis 7.2, Valkey 8).
+        durability_timeout: seconds that it waits so; then it fails with NotDurableError. Less than
+            `socket_timeout`.
         sweep_interval: seconds for which an event may lack its message, and a run be without any,
             before a sweep sends one; workers sweep about as often.
         max_events_per_run: the event ceiling: beyond it a run begins nothing new; None: none.
@@ -51,6 +63,8 @@ class WorldConfig(BaseModel):
     connect_timeout: Annotated[float, Field(gt=0)] = 5.0
     socket_timeout: Annotated[float, Field(gt=0)] = 10.0
     retry_timeout: Annotated[float, Field(ge=0, le=600)] = 30.0
+    durability: Literal["memory", "replica", "disk"] = "memory"
+    durability_timeout: Annotated[float, Field(gt=0, le=600)] = 5.0
     sweep_interval: Annotated[float, Field(gt=0, le=86_400)] = 15.0
     max_events_per_run: Annotated[int, Field(ge=1)] | None = 25_000
     max_payload_bytes: Annotated[int, Field(ge=1, le=512 * 1024 * 1024 - 1)] = 64 * 1024 * 1024
@@ -59,6 +73,12 @@ class WorldConfig(BaseModel):
     serialize_runs: bool = True
     max_failures: Annotated[int, Field(ge=1)] = 64
     max_lost_leases: Annotated[int, Field(ge=1)] = 1000
+
+    @model_validator(mode="after")
+    def _wait_less_than_a_command_may(self) -> Self:
+        if self.durability != "memory" and self.durability_timeout >= self.socket_timeout:
+            raise ValueError("durability_timeout has to be less than socket_timeout")
+        return self
 
     @classmethod
     def create(cls, **options: Any) -> Self:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import time
 import warnings
@@ -31,6 +32,7 @@ from redis_world.config import WorldConfig
 from redis_world.errors import (
     ConfigurationError,
     InvalidInputError,
+    NotDurableError,
     ScriptError,
     WorldError,
     WorldUnavailableError,
@@ -50,6 +52,7 @@ Command = tuple[Argument, ...]
 Reply = Any
 
 _MIN_VERSIONS: Final = {"redis": (7, 0), "valkey": (8, 0)}
+_BLOCKING_TRIES: Final = 3
 _ROW: Final = 2
 """Where the arranged row of a script begins, in EVALSHA as in EVAL."""
 _MAX_BATCH: Final = 512
@@ -81,6 +84,11 @@ class _Request:
         self.scripts = scripts
         """Position -> script, for those of the commands that are EVALSHA."""
         self.future = future
+
+    @property
+    def is_waited(self) -> bool:
+        """Whether it writes what must not be lost."""
+        return any(script.waited for script in self.scripts.values())
 
     def mark_resend(self) -> None:
         """Tell the scripts that they may have run already."""
@@ -144,10 +152,15 @@ class Connection:
         self._client = client
         self._state: _LoopState | None = None
         self._clock_offset = 0.0
+        self._wait_command = _wait_command(config)
         if client is not None:
             _check_client(client)
         else:
             _check_url(url or "")
+        if self.is_memory and config.durability != "memory":
+            raise ConfigurationError(
+                f"{MEMORY}:// keeps nothing: durability={config.durability!r} needs a server"
+            )
 
     # -- life ------------------------------------------------------------------------------
 
@@ -395,8 +408,24 @@ class Connection:
         self, state: _LoopState, batch: list[_Request]
     ) -> list[tuple[_Request, list[Reply]]]:
         """Each request of a batch with its replies."""
-        replies = iter(await self._round_trip(state, [c for r in batch for c in r.commands]))
-        return [(request, [next(replies) for _ in request.commands]) for request in batch]
+        commands = [command for request in batch for command in request.commands]
+        # What it waits for covers all that the connection has written so far.
+        wait = self._wait_command if any(request.is_waited for request in batch) else None
+        if wait is not None:
+            commands.append(wait)
+        replies = iter(await self._round_trip(state, commands))
+        answered = [(request, [next(replies) for _ in request.commands]) for request in batch]
+        if wait is not None and not _is_reached(next(replies)):
+            for request, own in answered:
+                if request.is_waited and not any(isinstance(each, Exception) for each in own):
+                    self._tell_not_durable(request)
+        return answered
+
+    def _tell_not_durable(self, request: _Request) -> None:
+        place, seconds = self.config.durability, self.config.durability_timeout
+        text = f"no {place} had the write within {seconds} s: it is stored, and may yet be lost"
+        if not request.future.done():
+            request.future.set_exception(NotDurableError(text))
 
     @staticmethod
     async def _round_trip(state: _LoopState, commands: list[Command]) -> list[Reply]:
@@ -416,6 +445,13 @@ class Connection:
             _check_version(server)
         if isinstance(memory, dict):
             _check_eviction(memory)
+        if self.config.durability == "disk":
+            (reply,) = await self._round_trip(state, [("WAITAOF", 1, 0, 1)])
+            if isinstance(reply, Exception):
+                raise ConfigurationError(
+                    "durability='disk' needs Redis 7.2 or Valkey 8 with `appendonly yes`: "
+                    f"the server at {self.describe()} says {reply}"
+                )
 
     async def _ask_when_ready(self, state: _LoopState, commands: list[Command]) -> list[Reply]:
         """Wait for a server that starts; one that is not there may be a wrong address."""
@@ -487,23 +523,28 @@ class SyncCaller:
     def call_many(
         self, name: str, calls: Sequence[tuple[Mapping[str, str], Mapping[str, Any]]]
     ) -> list[list[Any]]:
-        """Run one script several times in one round trip.
+        """Run one script several times in one round trip; tried again a few times.
 
         Raises:
             WorldUnavailableError: the server did not do it.
         """
         script = self._library[name]
         rows = [script.arrange(keys, args) for keys, args in calls]
-        try:
-            replies = self._run("EVALSHA", script.sha, rows)
-            if any(isinstance(reply, redis.exceptions.NoScriptError) for reply in replies):
-                replies = self._run("EVAL", script.source, rows)
-        except redis.exceptions.RedisError as error:
-            raise _translate(error) from error
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise _translate(reply) from reply
-        return replies
+        tries = 1
+        while True:
+            try:
+                replies = self._run("EVALSHA", script.sha, rows)
+                if _lacks_script(replies):
+                    replies = self._run("EVAL", script.source, rows)
+                error = next((each for each in replies if isinstance(each, Exception)), None)
+            except redis.exceptions.RedisError as lost:
+                error = lost
+            if error is None:
+                return replies
+            if tries == _BLOCKING_TRIES or not _is_lost(error):
+                raise _translate(error) from error
+            tries += 1
+            time.sleep(_LONGEST_PAUSE)
 
     def _run(self, command: str, what: str, rows: list[list[Argument]]) -> list[Any]:
         with self._client.pipeline(transaction=False) as pipeline:
@@ -658,6 +699,22 @@ class _Patience:
         await asyncio.sleep(min(pause, left))
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         return True
+
+
+def _wait_command(config: WorldConfig) -> Command | None:
+    timeout = math.ceil(config.durability_timeout * 1000)
+    match config.durability:
+        case "replica":
+            return ("WAIT", 1, timeout)
+        case "disk":
+            return ("WAITAOF", 1, 0, timeout)
+    return None
+
+
+def _is_reached(reply: Reply) -> bool:
+    """Whether WAIT or WAITAOF found one that has it all."""
+    count = reply[0] if isinstance(reply, list) else reply
+    return isinstance(count, int) and count > 0
 
 
 def _lacks_script(replies: Sequence[Reply]) -> bool:

@@ -15,6 +15,7 @@ __all__ = [
     "InvalidEventError",
     "InvalidInputError",
     "MessageNotFoundError",
+    "NotDurableError",
     "RunExpiredError",
     "RunNotFoundError",
     "RunNotSupportedError",
@@ -195,6 +196,16 @@ class WorldUnavailableError(WorldError):
 
     status = 503
     code = "unavailable"
+
+
+class NotDurableError(WorldUnavailableError):
+    """The server has run the call, but what the World's `durability` asks for did not come.
+
+    It is stored, and may be lost with the server. The same call made again finds it there: an
+    event is refused as a duplicate then.
+    """
+
+    code = "not-durable"
 
 
 class ThrottleError(WorldError):

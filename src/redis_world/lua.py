@@ -11,11 +11,14 @@ A script file starts with its contract, which is read by machines too::
     -- @include lib/log
 
 `KEYS` and `ARGV` name the arguments in order; a last `ARGV` name that ends in `...` takes
-all that is left, as a Lua table. The name `resend` is the connection's to fill: `1` when it sends
-a call again whose reply was lost, else empty. The loader turns the names into locals in front of
-the code, so that neither the Lua nor the Python side ever counts positions. Files under
+all that is left, as a Lua table. The loader turns the names into locals in front of the
+code, so that neither the Lua nor the Python side ever counts positions. Files under
 `lib/` declare local functions only and are pasted in front of the script, each once, behind
 those that it includes itself.
+
+The name `resend` is the connection's to fill: `1` when it sends a call again whose reply was
+lost, else empty. A line `-- @unwaited` marks a script that only reads, or whose writes may be
+lost without harm: a lease that is gone is a message delivered again.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Argument", "Script", "ScriptLibrary", "default_library", "script_root"]
 
 _INCLUDE = re.compile(r"^--\s*@include\s+(\S+)\s*$")
+_UNWAITED = "-- @unwaited"
 _DECLARATION = re.compile(r"^--\s*(KEYS|ARGV|Returns):\s*(.*)$")
 _NAME = re.compile(r"^[a-z][a-z0-9_]*(\.\.\.)?$")
 
@@ -60,6 +64,8 @@ class Script:
     sha: str = field(repr=False)
     resend_at: int | None
     """The place of `resend` in an arranged row; None when the script does not ask."""
+    waited: bool
+    """Whether the World's `durability` is of concern to what the script writes."""
 
     def arrange(
         self,
@@ -184,7 +190,8 @@ class ScriptLibrary:
         resend_at = 1 + len(keys) + args.index(_RESEND) if _RESEND in args else None
         given = tuple(arg for arg in args if arg != _RESEND)
         returns = declared["Returns"]
-        return Script(name, summary, keys, given, tail, returns, source, sha, resend_at)
+        waited = _UNWAITED not in own.splitlines()
+        return Script(name, summary, keys, given, tail, returns, source, sha, resend_at, waited)
 
 
 def _parse_header(name: str, text: str) -> tuple[str, dict[str, str]]:
