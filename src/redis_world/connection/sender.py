@@ -1,0 +1,272 @@
+"""Sends calls: those of one tick in one pipeline, and again until they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import redis.asyncio
+import redis.exceptions
+
+from redis_world.config import WorldConfig
+from redis_world.connection.refusals import is_lost, is_passing, lacks_script, translate
+from redis_world.errors import InvalidInputError, NotDurableError
+from redis_world.lua import Argument, Script
+from redis_world.text import utf8
+
+__all__ = ["Command", "Patience", "Reply", "Sender", "encode", "round_trip"]
+
+logger = logging.getLogger(__name__)
+
+Command = tuple[Argument, ...]
+Reply = Any
+
+_ROW: Final = 2
+"""Where the arranged row of a script begins, in EVALSHA as in EVAL."""
+_MAX_BATCH: Final = 512
+"""Commands of one pipeline; what is beyond goes into another one."""
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 0.5
+"""Seconds between two tries: doubled each time, up to the longest."""
+
+
+class Request:
+    """Some commands in order, answered together."""
+
+    __slots__ = ("commands", "future", "scripts")
+
+    def __init__(
+        self,
+        commands: list[Command],
+        scripts: dict[int, Script],
+        future: asyncio.Future[list[Reply]],
+    ) -> None:
+        self.commands = commands
+        self.scripts = scripts
+        """Position -> script, for those of the commands that are EVALSHA."""
+        self.future = future
+
+    @property
+    def is_waited(self) -> bool:
+        """Whether it writes what must not be lost."""
+        return any(script.waited for script in self.scripts.values())
+
+    def mark_resend(self) -> None:
+        """Tell the scripts that they may have run already."""
+        for place, script in self.scripts.items():
+            if script.resend_at is not None:
+                row = list(self.commands[place])
+                row[_ROW + script.resend_at] = b"1"
+                self.commands[place] = tuple(row)
+
+    def send_source(self) -> None:
+        """Send the scripts themselves: the server does not have them."""
+        for place, script in self.scripts.items():
+            self.commands[place] = ("EVAL", script.source, *self.commands[place][_ROW:])
+
+
+class Sender:
+    """The calls of one event loop on their way to the server.
+
+    Args:
+        client: a client of the running loop.
+        config: the World's options.
+        restore: called when the server has lost its scripts: it may have lost more.
+    """
+
+    def __init__(
+        self,
+        client: redis.asyncio.Redis,
+        config: WorldConfig,
+        restore: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._client = client
+        self._config = config
+        self._restore = restore
+        self._wait_command = _wait_command(config)
+        self._pending: list[Request] = []
+        self._batches: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    async def submit(self, commands: list[Command], scripts: dict[int, Script]) -> list[Reply]:
+        """Send commands in order, with whatever else is sent in this tick of the loop."""
+        request = Request(commands, scripts, self._loop.create_future())
+        if not self._pending:
+            self._loop.call_soon(self._flush)
+        self._pending.append(request)
+        return await request.future
+
+    async def finish(self) -> None:
+        """Wait for what is under way; what has to be sent again by now fails."""
+        self._closing = True
+        while self._pending or self._batches:
+            self._flush()
+            await asyncio.gather(*self._batches, return_exceptions=True)
+
+    def _flush(self) -> None:
+        batch: list[Request] = []
+        size = 0
+        pending, self._pending = self._pending, []
+        for request in pending:
+            # A caller that gave up before anything was sent leaves no trace.
+            if request.future.cancelled():
+                continue
+            if batch and size + len(request.commands) > _MAX_BATCH:
+                self._start(batch)
+                batch, size = [], 0
+            batch.append(request)
+            size += len(request.commands)
+        if batch:
+            self._start(batch)
+
+    def _start(self, batch: list[Request]) -> None:
+        task = self._loop.create_task(self._send(batch))
+        self._batches.add(task)
+        task.add_done_callback(self._batches.discard)
+
+    async def _send(self, batch: list[Request]) -> None:
+        """Send a batch and hand out the replies; runs to its end whatever its callers do."""
+        try:
+            await self._send_until_answered(batch)
+        except Exception as error:  # noqa: BLE001 - every caller of the batch gets it
+            for request in batch:
+                if not request.future.done():
+                    request.future.set_exception(translate(error))
+
+    async def _send_until_answered(self, batch: list[Request]) -> None:
+        patience = Patience(self._config.retry_timeout)
+        while True:
+            batch, error = await self._try(batch)
+            # Those of callers that gave up meanwhile are not sent again.
+            batch = [request for request in batch if not request.future.done()]
+            if not batch:
+                return
+            if self._closing or not await patience.pause():
+                raise error
+            logger.debug("%d calls are sent again: %s", len(batch), error)
+
+    async def _try(self, batch: list[Request]) -> tuple[list[Request], Exception]:
+        """Send a batch once; returns what has to be sent again, and why."""
+        left: list[Request] = []
+        reason: Exception = redis.exceptions.ConnectionError("")
+        try:
+            answered = await self._ask(batch)
+            bare = [request for request, replies in answered if lacks_script(replies)]
+            if bare:
+                # The server lost its scripts, and maybe all: it was started again. EVAL loads
+                # them for everybody.
+                await self._restore()
+                for request in bare:
+                    request.send_source()
+                answered = [pair for pair in answered if pair[0] not in bare]
+                answered += await self._ask(bare)
+            for request, replies in answered:
+                passing = next(filter(is_passing, replies), None)
+                if passing is None:
+                    _answer(request, replies)
+                else:
+                    reason = passing
+                    left.append(request)
+        except (redis.exceptions.RedisError, OSError) as error:
+            if not is_lost(error):
+                raise
+            reason = error
+            left = [request for request in batch if not request.future.done()]
+        if left:
+            for request in left:
+                request.mark_resend()
+            # The other connections may lead to a server that is gone, or a primary no more.
+            await self._client.connection_pool.disconnect(inuse_connections=False)
+        return left, reason
+
+    async def _ask(self, batch: list[Request]) -> list[tuple[Request, list[Reply]]]:
+        """Each request of a batch with its replies."""
+        commands = [command for request in batch for command in request.commands]
+        # What it waits for covers all that the connection has written so far.
+        wait = self._wait_command if any(request.is_waited for request in batch) else None
+        if wait is not None:
+            commands.append(wait)
+        replies = iter(await round_trip(self._client, commands))
+        answered = [(request, [next(replies) for _ in request.commands]) for request in batch]
+        if wait is not None and not _is_reached(next(replies)):
+            for request, own in answered:
+                if request.is_waited and not any(isinstance(each, Exception) for each in own):
+                    self._tell_not_durable(request)
+        return answered
+
+    def _tell_not_durable(self, request: Request) -> None:
+        place, seconds = self._config.durability, self._config.durability_timeout
+        text = f"no {place} had the write within {seconds} s: it is stored, and may yet be lost"
+        if not request.future.done():
+            request.future.set_exception(NotDurableError(text))
+
+
+async def round_trip(client: redis.asyncio.Redis, commands: Sequence[Command]) -> list[Reply]:
+    """Send commands once; their replies in order, errors among them."""
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    return await pipeline.execute(raise_on_error=False)
+
+
+class Patience:
+    """How long, and how often, a call is tried."""
+
+    def __init__(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._end = self._loop.time() + seconds
+        self._pause = _FIRST_PAUSE
+
+    async def pause(self) -> bool:
+        """Wait for the next try; False when there is none."""
+        left = self._end - self._loop.time()
+        if left <= 0:
+            return False
+        pause = self._pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
+        await asyncio.sleep(min(pause, left))
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return True
+
+
+def _wait_command(config: WorldConfig) -> Command | None:
+    timeout = math.ceil(config.durability_timeout * 1000)
+    match config.durability:
+        case "replica":
+            return ("WAIT", 1, timeout)
+        case "disk":
+            return ("WAITAOF", 1, 0, timeout)
+    return None
+
+
+def _is_reached(reply: Reply) -> bool:
+    """Whether WAIT or WAITAOF found one that has it all."""
+    count = reply[0] if isinstance(reply, list) else reply
+    return isinstance(count, int) and count > 0
+
+
+def encode(command: Sequence[Argument]) -> Command:
+    """Check arguments here, call by call: an error inside the pipeline would be everybody's."""
+    return tuple([part if type(part) is bytes else _encode_argument(part) for part in command])
+
+
+def _encode_argument(part: Argument) -> Argument:
+    if isinstance(part, str):
+        return part.encode() if part.isascii() else utf8(part)
+    if isinstance(part, bytes | int | float) and not isinstance(part, bool):
+        return part
+    raise InvalidInputError(f"{part!r} is neither text nor bytes nor a number")
+
+
+def _answer(request: Request, replies: list[Reply]) -> None:
+    if request.future.done():
+        return
+    for reply in replies:
+        if isinstance(reply, Exception):
+            request.future.set_exception(translate(reply))
+            return
+    request.future.set_result(replies)

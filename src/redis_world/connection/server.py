@@ -1,0 +1,130 @@
+"""What a server has to be, and what a namespace on it was made as."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping
+from typing import Any, Final
+
+import redis.asyncio
+import redis.exceptions
+
+from redis_world.config import WorldConfig
+from redis_world.connection.refusals import is_passing
+from redis_world.connection.sender import Command, Patience, Reply, round_trip
+from redis_world.errors import ConfigurationError
+from redis_world.keys import SCHEMA, Keys
+from redis_world.lua import ScriptLibrary
+
+__all__ = ["check_server", "pin_namespace"]
+
+logger = logging.getLogger(__name__)
+
+_MIN_VERSIONS: Final = {"redis": (7, 0), "valkey": (8, 0)}
+
+
+async def check_server(
+    client: redis.asyncio.Redis, config: WorldConfig, library: ScriptLibrary, where: str
+) -> int:
+    """Check a server and load the scripts into it; its time in ms."""
+    commands: list[Command] = [("TIME",), ("INFO", "server"), ("INFO", "memory")]
+    commands += [("SCRIPT", "LOAD", script.source) for script in library]
+    now, server, memory, *_ = await _ask_when_ready(client, commands, config.retry_timeout)
+    # An embedded server has no INFO, and an ACL may deny it: then nothing is known.
+    if isinstance(server, dict):
+        _check_version(server)
+    if isinstance(memory, dict):
+        _check_eviction(memory)
+    if config.durability == "disk":
+        (reply,) = await round_trip(client, [("WAITAOF", 1, 0, 1)])
+        if isinstance(reply, Exception):
+            raise ConfigurationError(
+                "durability='disk' needs Redis 7.2 or Valkey 8 with `appendonly yes`: "
+                f"the server at {where} says {reply}"
+            )
+    return int(now[0]) * 1000 + int(now[1]) // 1000
+
+
+async def pin_namespace(
+    client: redis.asyncio.Redis, config: WorldConfig, library: ScriptLibrary
+) -> bool:
+    """Pin the schema and the partitions of a namespace; whether it was new.
+
+    Raises:
+        ConfigurationError: it was made otherwise.
+    """
+    script = library["worlds/open"]
+    namespace = config.namespace
+    row = script.arrange(
+        {"meta": Keys(namespace).meta},
+        {
+            "schema": str(SCHEMA),
+            "partitions": str(config.partitions),
+            "writer": "redis-world",
+        },
+    )
+    # EVAL: the server may have lost its scripts.
+    (reply,) = await round_trip(client, [("EVAL", script.source, *row)])
+    if isinstance(reply, Exception):
+        raise reply
+    schema, partitions = int(reply[1]), int(reply[2])
+    if schema != SCHEMA:
+        raise ConfigurationError(
+            f"namespace {namespace!r} has schema {schema}, this version of redis-world "
+            f"writes schema {SCHEMA}: install a version that knows schema {schema}, "
+            "or use another namespace"
+        )
+    if partitions != config.partitions:
+        raise ConfigurationError(
+            f"namespace {namespace!r} was created with partitions={partitions}, not "
+            f"{config.partitions}: open it with partitions={partitions}, "
+            "or use another namespace"
+        )
+    return bool(reply[0] == b"CREATED")
+
+
+async def _ask_when_ready(
+    client: redis.asyncio.Redis, commands: list[Command], seconds: float
+) -> list[Reply]:
+    """Wait for a server that starts; one that is not there may be a wrong address."""
+    patience = Patience(seconds)
+    while True:
+        refusal: Exception | None
+        try:
+            replies = await round_trip(client, commands)
+            # INFO may be denied, or not be there.
+            needed = [reply for i, reply in enumerate(replies) if commands[i][0] != "INFO"]
+            refusal = next((each for each in needed if isinstance(each, Exception)), None)
+        except redis.exceptions.RedisError as error:
+            refusal = error
+        if refusal is None:
+            return replies
+        if not is_passing(refusal) or not await patience.pause():
+            raise refusal
+
+
+def _check_version(info: Mapping[str, Any]) -> None:
+    """Refuse a server without `XADD key 0-*` and friends."""
+    name = "valkey" if info.get("valkey_version") else "redis"
+    text = str(info.get(f"{name}_version", ""))
+    try:
+        version = tuple(int(part) for part in text.split(".")[:2])
+    except ValueError:
+        return
+    if version and version < _MIN_VERSIONS[name]:
+        raise ConfigurationError(
+            f"the server is {name.capitalize()} {text}; redis-world needs Redis 7.0 or Valkey 8.0 "
+            "or newer"
+        )
+
+
+def _check_eviction(info: Mapping[str, Any]) -> None:
+    policy = info.get("maxmemory_policy")
+    if policy is not None and policy != "noeviction":
+        text = (
+            f"the server's maxmemory-policy is {policy}: when its memory is full it deletes keys "
+            "of runs. Set `maxmemory-policy noeviction`"
+        )
+        logger.warning(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
