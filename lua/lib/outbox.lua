@@ -44,9 +44,6 @@ local function sent_along(base, outbox)
     return ''
   end
   local topic, message = unpack_message(outbox)
-  if redis.call('EXISTS', message_key(base, topic, message.id)) == 1 then
-    return message.id
-  end
-  -- It was done meanwhile, or another one stood for it all the time.
+  -- Without any it was done meanwhile.
   return standing(base, topic, message, run_queue_key(base, message.run)) or message.id
 end

@@ -26,8 +26,12 @@ local function absorbs(base, topic, wake, message)
     and fields[3] == message.headers
 end
 
--- The outstanding message that stands for this one already, if any.
+-- The message that stands for this one already, if any: itself, when its request is sent again
+-- (ids are made once), or the outstanding one that takes its place.
 local function standing(base, topic, message, bookkeeping)
+  if redis.call('EXISTS', message_key(base, topic, message.id)) == 1 then
+    return message.id
+  end
   if message.key ~= '' then
     local holder = redis.call('GET', idempotency_key(base, topic, message.run, message.key))
     if holder then

@@ -1,6 +1,6 @@
 -- Sends a message, or names the outstanding one that stands for it (contract, section 7).
 --
--- KEYS: due, message
+-- KEYS: due
 -- ARGV: base, topic, message_id, run_id, kind, step_id, idempotency, queue_name, deployment_id,
 --   headers, body, delay
 -- Returns: OK message_id due_at | DONE when the step is terminal and nothing was stored
@@ -11,10 +11,6 @@
 
 local at = now()
 local due_at = later(at, delay)
--- The same request once more: ids are made once, and nothing else has this one.
-if redis.call('EXISTS', message) == 1 then
-  return { 'OK', message_id, due_at }
-end
 local sent = push(base, topic, at, {
   id = message_id, run = run_id, kind = kind, step = step_id, key = idempotency,
   queue = queue_name, deployment = deployment_id, headers = headers, body = body,

@@ -137,10 +137,7 @@ class Queue:
         keys = self._connection.keys
         reply = await self._connection.call(
             "queue/send",
-            {
-                "due": keys.topic(args["topic"], "due"),
-                "message": keys.message(args["topic"], args["message_id"]),
-            },
+            {"due": keys.topic(args["topic"], "due")},
             {"base": keys.base, **args},
         )
         return None if reply[0] == b"DONE" else reply[1].decode()

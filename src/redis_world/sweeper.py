@@ -39,7 +39,9 @@ class _Candidate(NamedTuple):
 
 def _candidate(row: Sequence[bytes]) -> _Candidate:
     run_id, step_id, queue_name, workflow_name, step_name = (part.decode() for part in row)
-    return _Candidate(run_id, step_id, queue_name or _DEFAULT_TOPIC + workflow_name, step_name)
+    # A queue name needs something behind its topic, and a workflow may be called nothing.
+    queue_name = queue_name or _DEFAULT_TOPIC + (workflow_name or run_id)
+    return _Candidate(run_id, step_id, queue_name, step_name)
 
 
 class Sweeper:

@@ -110,6 +110,14 @@ async def test_an_event_without_its_message_is_made_good(
     assert await sweep(clocked) == NOTHING, "it is paid, and leased"
 
 
+async def test_a_workflow_without_a_name(clocked: Clocked) -> None:
+    world, _ = clocked
+    run_id = await e.new_run(world, "pending", workflowName="")
+    assert await sweep(clocked) == {**NOTHING, "woken_runs": 1}
+    (message,) = await claim(world)
+    assert message.run_id == run_id
+
+
 @pytest.mark.parametrize("event", DEBTS)
 @pytest.mark.parametrize("message", [wake, lambda run_id: content(1, run_id)])
 async def test_a_message_right_behind_it_pays(

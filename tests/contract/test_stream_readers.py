@@ -17,8 +17,8 @@ import redis
 import redis_world.hints
 import redis_world.streams
 from redis_world import RedisWorld
+from redis_world.testing import cutting_proxy
 from support.backends import Backend
-from support.proxy import proxy_to
 from support.until import until
 
 RUN = "wrun_hc_1"
@@ -398,8 +398,8 @@ async def test_a_reader_outlives_a_server_that_is_gone_for_a_while(
     namespace = real_backend.namespace()
     async with (
         real_backend.world(namespace=namespace) as writer,
-        proxy_to(real_backend.url) as (proxy, url),
-        RedisWorld(url, namespace=namespace) as world,
+        cutting_proxy(real_backend.url) as proxy,
+        RedisWorld(proxy.url, namespace=namespace, retry_timeout=0) as world,
         reading(world, start_index=start) as reader,
     ):
         chunks = [b"a", b"b", b"c"]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
@@ -16,7 +17,7 @@ import redis
 import redis.asyncio
 
 from redis_world import RedisWorld
-from redis_world.connection import SyncCaller
+from redis_world.connection import SyncCaller, sender
 from redis_world.errors import (
     EntityConflictError,
     RunNotFoundError,
@@ -25,7 +26,7 @@ from redis_world.errors import (
     WorldUnavailableError,
 )
 from redis_world.lua import default_library
-from redis_world.testing import Server, ServerUnavailableError, redis_server
+from redis_world.testing import Server, ServerUnavailableError, cutting_proxy, redis_server
 from support.backends import Backend
 from support.events import (
     event,
@@ -474,6 +475,39 @@ async def test_a_call_whose_connection_is_cut_is_sent_again(
         assert step is not None
         assert step.attempt == 0
         assert (await log_types(world, run_id)).count("step_created") == 1
+
+
+async def test_a_loop_that_is_blocked_is_no_silence(
+    real_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay computes for longer than a try may take; the reply lies there meanwhile."""
+    monkeypatch.setattr(sender, "_FIRST_TIMEOUT", 0.1)
+    async with real_backend.world() as world:
+        run_id = await new_run(world)
+        with monitor(real_backend.url) as seen:
+            for seconds in (0.09, 0.11, 0.13, 0.16, 0.5):
+                call = asyncio.create_task(world.runs.get(run_id))
+                # Until it is on its way.
+                for _ in range(6):
+                    await asyncio.sleep(0)
+                time.sleep(seconds)  # noqa: ASYNC251 - that is the point
+                await call
+            assert seen.commands() == ["EVALSHA"] * 5
+
+
+async def test_connections_that_go_without_a_word(
+    real_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are given up long before the time that a command may take."""
+    async with cutting_proxy(real_backend.url) as proxy:
+        world = RedisWorld(proxy.url, namespace=real_backend.namespace(), socket_timeout=3600)
+        run_id = await new_run(world)
+        proxy.forget_connections()
+        accepted = proxy.accepted
+        await world.events.create(run_id, step_created())
+        assert proxy.accepted > accepted
+        assert (await log_types(world, run_id)).count("step_created") == 1
+        await world.aclose()
 
 
 async def test_a_server_that_is_gone() -> None:

@@ -102,7 +102,12 @@ class Connection:
                         state.client, self.config, self._library, self.describe()
                     )
                     self.observe_server_time(now)
-                    await pin_namespace(state.client, self.config, self._library)
+                    await pin_namespace(
+                        state.client,
+                        self.config,
+                        self._library,
+                        seconds=self.config.retry_timeout,
+                    )
                 except BaseException as error:
                     # It connects again at the next try; there may be none.
                     with contextlib.suppress(Exception):
@@ -206,7 +211,7 @@ class Connection:
 
     async def _restore(self, client: redis.asyncio.Redis) -> None:
         """Pin the namespace again: a server without scripts was started anew, maybe empty."""
-        if await pin_namespace(client, self.config, self._library):
+        if await pin_namespace(client, self.config, self._library, seconds=0):
             logger.error(
                 "the server at %s has lost namespace %r with all that was in it",
                 self._source.describe(client),

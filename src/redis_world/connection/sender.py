@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import random
@@ -32,6 +33,13 @@ _MAX_BATCH: Final = 512
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.5
 """Seconds between two tries: doubled each time, up to the longest."""
+_FIRST_TIMEOUT: Final = 0.5
+"""Seconds that the first try may take, doubled each time: a connection that a firewall dropped
+without a word must not hold up a message for all of `socket_timeout`."""
+_SECONDS_PER_MIB: Final = 1.0
+"""What a try of many bytes may take besides."""
+_LAG: Final = 0.05
+"""Seconds by which a timer must be late for the loop to count as blocked; and a moment."""
 
 
 class Request:
@@ -49,6 +57,16 @@ class Request:
         self.scripts = scripts
         """Position -> script, for those of the commands that are EVALSHA."""
         self.future = future
+
+    @property
+    def size(self) -> int:
+        """Bytes that it sends, nearly."""
+        return sum(
+            len(part)
+            for command in self.commands
+            for part in command
+            if isinstance(part, bytes | str)
+        )
 
     @property
     def is_waited(self) -> bool:
@@ -140,8 +158,10 @@ class Sender:
 
     async def _send_until_answered(self, batch: list[Request]) -> None:
         patience = Patience(self._config.retry_timeout)
+        seconds = _FIRST_TIMEOUT
         while True:
-            batch, error = await self._try(batch)
+            batch, error = await self._try(batch, seconds if patience.left() > seconds else None)
+            seconds *= 2
             # Those of callers that gave up meanwhile are not sent again.
             batch = [request for request in batch if not request.future.done()]
             if not batch:
@@ -150,21 +170,16 @@ class Sender:
                 raise error
             logger.debug("%d calls are sent again: %s", len(batch), error)
 
-    async def _try(self, batch: list[Request]) -> tuple[list[Request], Exception]:
+    async def _try(
+        self, batch: list[Request], seconds: float | None
+    ) -> tuple[list[Request], Exception]:
         """Send a batch once; returns what has to be sent again, and why."""
         left: list[Request] = []
         reason: Exception = redis.exceptions.ConnectionError("")
+        deadline = contextlib.nullcontext() if seconds is None else _Deadline(seconds, batch)
         try:
-            answered = await self._ask(batch)
-            bare = [request for request, replies in answered if lacks_script(replies)]
-            if bare:
-                # The server lost its scripts, and maybe all: it was started again. EVAL loads
-                # them for everybody.
-                await self._restore()
-                for request in bare:
-                    request.send_source()
-                answered = [pair for pair in answered if pair[0] not in bare]
-                answered += await self._ask(bare)
+            with deadline:
+                answered = await self._ask_with_scripts(batch)
             for request, replies in answered:
                 passing = next(filter(is_passing, replies), None)
                 if passing is None:
@@ -183,6 +198,19 @@ class Sender:
             # The other connections may lead to a server that is gone, or a primary no more.
             await self._client.connection_pool.disconnect(inuse_connections=False)
         return left, reason
+
+    async def _ask_with_scripts(self, batch: list[Request]) -> list[tuple[Request, list[Reply]]]:
+        """Ask, and send the scripts themselves where the server lost them: EVAL keeps them."""
+        answered = await self._ask(batch)
+        bare = [request for request, replies in answered if lacks_script(replies)]
+        if bare:
+            # It was started again, and may have lost everything.
+            await self._restore()
+            for request in bare:
+                request.send_source()
+            answered = [pair for pair in answered if pair[0] not in bare]
+            answered += await self._ask(bare)
+        return answered
 
     async def _ask(self, batch: list[Request]) -> list[tuple[Request, list[Reply]]]:
         """Each request of a batch with its replies."""
@@ -222,15 +250,59 @@ class Patience:
         self._end = self._loop.time() + seconds
         self._pause = _FIRST_PAUSE
 
+    def left(self) -> float:
+        """Seconds until it is at its end."""
+        return self._end - self._loop.time()
+
     async def pause(self) -> bool:
         """Wait for the next try; False when there is none."""
-        left = self._end - self._loop.time()
+        left = self.left()
         if left <= 0:
             return False
         pause = self._pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
         await asyncio.sleep(min(pause, left))
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         return True
+
+
+class _Deadline:
+    """Ends a try that takes too long, inside of its block, with redis-py's TimeoutError.
+
+    A replay may block the loop for longer than a try may take, while the reply lies there:
+    then the try is given its time once more, and always a moment to take what has come.
+    """
+
+    def __init__(self, seconds: float, batch: Sequence[Request]) -> None:
+        self._seconds = seconds + sum(each.size for each in batch) / 2**20 * _SECONDS_PER_MIB
+        self._loop = asyncio.get_running_loop()
+        self._is_last_moment = False
+        self._expired = False
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._wait(self._seconds)
+
+    def _wait(self, seconds: float) -> None:
+        self._end = self._loop.time() + seconds
+        self._timer = self._loop.call_at(self._end, self._expire)
+
+    def _expire(self) -> None:
+        was_blocked = self._loop.time() - self._end > _LAG
+        if was_blocked:
+            self._is_last_moment = False
+            self._wait(self._seconds)
+        elif not self._is_last_moment:
+            self._is_last_moment = True
+            self._wait(_LAG)
+        elif self._task is not None:
+            self._expired = True
+            self._task.cancel()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._timer.cancel()
+        if self._expired and kind is asyncio.CancelledError and self._task is not None:
+            self._task.uncancel()
+            raise redis.exceptions.TimeoutError(f"no reply within {self._seconds:.1f} s")
 
 
 def _wait_command(config: WorldConfig) -> Command | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import redis.asyncio
 import redis.exceptions
 
 from redis_world.config import WorldConfig
-from redis_world.connection.refusals import is_passing
+from redis_world.connection.refusals import is_lost, is_passing
 from redis_world.connection.sender import Command, Patience, Reply, round_trip
 from redis_world.errors import ConfigurationError
 from redis_world.keys import SCHEMA, Keys
@@ -30,7 +30,9 @@ async def check_server(
     """Check a server and load the scripts into it; its time in ms."""
     commands: list[Command] = [("TIME",), ("INFO", "server"), ("INFO", "memory")]
     commands += [("SCRIPT", "LOAD", script.source) for script in library]
-    now, server, memory, *_ = await _ask_when_ready(client, commands, config.retry_timeout)
+    # One that is starting is waited for; one that is not there may be a wrong address.
+    replies = await _ask_until(is_passing, client, commands, config.retry_timeout)
+    now, server, memory, *_ = replies
     # An embedded server has no INFO, and an ACL may deny it: then nothing is known.
     if isinstance(server, dict):
         _check_version(server)
@@ -47,9 +49,15 @@ async def check_server(
 
 
 async def pin_namespace(
-    client: redis.asyncio.Redis, config: WorldConfig, library: ScriptLibrary
+    client: redis.asyncio.Redis, config: WorldConfig, library: ScriptLibrary, *, seconds: float
 ) -> bool:
     """Pin the schema and the partitions of a namespace; whether it was new.
+
+    Args:
+        client: a client of the running loop.
+        config: the World's options.
+        library: the scripts.
+        seconds: for which it is tried, while the server does not answer.
 
     Raises:
         ConfigurationError: it was made otherwise.
@@ -65,9 +73,7 @@ async def pin_namespace(
         },
     )
     # EVAL: the server may have lost its scripts.
-    (reply,) = await round_trip(client, [("EVAL", script.source, *row)])
-    if isinstance(reply, Exception):
-        raise reply
+    (reply,) = await _ask_until(is_lost, client, [("EVAL", script.source, *row)], seconds)
     schema, partitions = int(reply[1]), int(reply[2])
     if schema != SCHEMA:
         raise ConfigurationError(
@@ -84,10 +90,13 @@ async def pin_namespace(
     return bool(reply[0] == b"CREATED")
 
 
-async def _ask_when_ready(
-    client: redis.asyncio.Redis, commands: list[Command], seconds: float
+async def _ask_until(
+    passes: Callable[[Exception], bool],
+    client: redis.asyncio.Redis,
+    commands: list[Command],
+    seconds: float,
 ) -> list[Reply]:
-    """Wait for a server that starts; one that is not there may be a wrong address."""
+    """Ask again, for so many seconds, after trouble that passes."""
     patience = Patience(seconds)
     while True:
         refusal: Exception | None
@@ -100,7 +109,7 @@ async def _ask_when_ready(
             refusal = error
         if refusal is None:
             return replies
-        if not is_passing(refusal) or not await patience.pause():
+        if not passes(refusal) or not await patience.pause():
             raise refusal
 
 

@@ -1,11 +1,12 @@
 """What tests need, this project's and its users'.
 
 An embedded World of one's own, real servers that belong to one test and leave nothing behind,
-and a clock that tests set.
+a clock that tests set, and a network that breaks when they say so.
 """
 
 from redis_world.testing.clock import ManualClock
 from redis_world.testing.memory import memory_world
+from redis_world.testing.proxy import CuttingProxy, cutting_proxy
 from redis_world.testing.servers import (
     Server,
     ServerUnavailableError,
@@ -14,10 +15,12 @@ from redis_world.testing.servers import (
 )
 
 __all__ = [
+    "CuttingProxy",
     "ManualClock",
     "Server",
     "ServerUnavailableError",
     "available_kinds",
+    "cutting_proxy",
     "memory_world",
     "redis_server",
 ]

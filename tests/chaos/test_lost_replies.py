@@ -1,0 +1,1246 @@
+"""Every script that writes, with its reply or its request lost: done once, and answered.
+
+A case is played several times over, in namespaces of their own: once without any loss, and with
+losses. All must give the same answer, and leave the same keys behind. `make chaos` loses more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+import pytest
+from pydantic import BaseModel
+
+from redis_world import RedisWorld
+from redis_world.codec import to_ms
+from redis_world.connection import sender
+from redis_world.errors import WorldError
+from redis_world.ids import process_id
+from redis_world.lua import Script, ScriptLibrary, default_library, script_root
+from redis_world.models import EventResult
+from redis_world.queue import Enqueue, FollowUp, Message
+from redis_world.testing import CuttingProxy, ManualClock, cutting_proxy
+from support.backends import KINDS, Backend
+from support.events import (
+    Wire,
+    attr_set,
+    event,
+    event_id,
+    hook_created,
+    hook_disposed,
+    hook_received,
+    lazy_start,
+    log,
+    resilient_start,
+    run_created,
+    run_ended,
+    run_id_at,
+    step_completed,
+    step_created,
+    step_failed,
+    step_retrying,
+    step_started,
+    wait_completed,
+    wait_created,
+    write,
+)
+from support.queue_tools import NAME, TOPIC, claim_one, content, health_check, outcome, send, wake
+from support.queue_tools import step as step_message
+from support.until import until
+
+IS_LONG: Final = os.environ.get("REDIS_WORLD_CHAOS") == "long"
+
+CLOCKED: Final = ManualClock.library()
+SCRIPTS: Final = {
+    known.encode(): script.name for script in CLOCKED for known in (script.sha, script.source)
+}
+"""What EVALSHA and EVAL call a script, to its name."""
+
+
+class _Loaded(ScriptLibrary):
+    """Scripts that the server has already: eight Worlds are opened for each case."""
+
+    def __getitem__(self, name: str) -> Script:
+        return CLOCKED[name]
+
+    def __iter__(self) -> Iterator[Script]:
+        return iter(())
+
+
+LIBRARY: Final = _Loaded(script_root())
+
+READ_ONLY: Final = {
+    "hooks/get", "hooks/get_by_token", "hooks/list", "hooks/list_all", "queue/dead_letters",
+    "queue/stats", "queue/stranded", "runs/get", "runs/list", "steps/get", "steps/list",
+    "streams/info", "streams/list", "waits/get", "waits/list",
+}  # fmt: skip
+
+MOMENT: Final = datetime.now(UTC).replace(microsecond=0)
+"""The time of all scripts, so that what is played twice happens at the same time."""
+RUN: Final = run_id_at(MOMENT)
+OTHER: Final = run_id_at(MOMENT)
+
+LOSSES: Final = {
+    "the reply": (1, 0),
+    "the replies to two tries": (2, 0),
+    "the request": (0, 1),
+    **({"much": (5, 2)} if IS_LONG else {}),
+}
+"""How many replies and requests of a call are lost."""
+
+
+@pytest.fixture(autouse=True)
+def _prompt_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send again at once; and connect without a look into the metadata of redis-py."""
+    monkeypatch.setattr(sender, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("redis.utils.get_lib_version", lambda: "0", raising=False)
+
+
+@pytest.fixture
+def backend(real_backend: Backend) -> Backend:
+    """A real server that has all scripts."""
+    scripts = list(CLOCKED)
+    with contextlib.closing(real_backend.client()) as client:
+        known = client.script_exists(*(script.sha for script in scripts))
+        for script, is_known in zip(scripts, known, strict=True):
+            if not is_known:
+                client.script_load(script.source)
+    return real_backend
+
+
+# -- the network ---------------------------------------------------------------------------
+
+
+def runs(*names: str) -> Callable[[list[bytes]], bool]:
+    """Whether a command runs one of these scripts, or any."""
+
+    def matching(command: list[bytes]) -> bool:
+        name = SCRIPTS.get(command[1]) if command[0] in {b"EVALSHA", b"EVAL"} else None
+        return name is not None and (not names or name in names)
+
+    return matching
+
+
+def nth(number: int, matching: Callable[[list[bytes]], bool]) -> Callable[[list[bytes]], bool]:
+    """Of the commands that match, only this one, counted from 1."""
+    seen = 0
+
+    def is_it(command: list[bytes]) -> bool:
+        nonlocal seen
+        seen += matching(command)
+        return seen == number and matching(command)
+
+    return is_it
+
+
+def freeze(world: RedisWorld, *, seconds: int = 0) -> None:
+    """Let a World take this for the server's time, which is in ids and in some messages."""
+    now = to_ms(MOMENT) + 1000 * seconds
+    world.connection.server_time = lambda: now  # type: ignore[method-assign]
+
+
+@contextlib.asynccontextmanager
+async def direct_world(
+    backend: Backend, namespace: str, **options: Any
+) -> AsyncIterator[tuple[RedisWorld, ManualClock]]:
+    """A World that goes by no proxy."""
+    async with backend.world(namespace=namespace, library=LIBRARY, **options) as world:
+        freeze(world)
+        yield world, await ManualClock(world).set(MOMENT)
+
+
+@contextlib.asynccontextmanager
+async def fragile_world(
+    backend: Backend, namespace: str, **options: Any
+) -> AsyncIterator[tuple[RedisWorld, CuttingProxy]]:
+    """A World that goes by a proxy; its ids sort behind those of the other one."""
+    async with (
+        cutting_proxy(backend.url) as proxy,
+        RedisWorld(proxy.url, namespace=namespace, library=LIBRARY, **options) as world,
+    ):
+        freeze(world, seconds=1)
+        yield world, proxy
+
+
+# -- playing the same again ----------------------------------------------------------------
+
+Prepare: TypeAlias = Callable[[RedisWorld, ManualClock], Awaitable[Any]]
+Call: TypeAlias = Callable[[RedisWorld, Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call, and what has to be there before it."""
+
+    script: str
+    """Whose reply or request is lost."""
+    call: Call
+    """What is called, given what `prepare` has returned."""
+    prepare: Prepare | None = None
+    refused: bool = False
+    """Whether it raises, with nothing lost too."""
+    answers: bool = True
+    """Whether its answer is the same whatever is lost."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the Worlds."""
+
+
+async def prepare(backend: Backend, namespace: str, case: Case) -> Any:
+    """Bring a namespace into the state that a case begins with."""
+    async with direct_world(backend, namespace, **case.options) as (world, clock):
+        return await case.prepare(world, clock) if case.prepare is not None else None
+
+
+async def play(
+    backend: Backend, namespace: str, case: Case, given: Any, replies: int = 0, requests: int = 0
+) -> Any:
+    """The result of a case's call, or the error that it raised."""
+    async with fragile_world(backend, namespace, **case.options) as (world, proxy):
+        proxy.drop_requests(runs(case.script), times=requests)
+        proxy.drop_replies(runs(case.script), times=replies)
+        result = await outcome(case.call(world, given))
+        assert proxy.dropped == replies + requests
+    return result
+
+
+def copy_namespace(backend: Backend, source: str, targets: Iterable[str]) -> None:
+    with contextlib.closing(backend.client()) as client:
+        keys = [key for end in "}/" for key in client.scan_iter(f"{{{source}{end}*", 1000)]
+        with client.pipeline(transaction=False) as pipeline:
+            for target in targets:
+                for key in keys:
+                    pipeline.copy(key, key.replace(source.encode(), target.encode(), 1))
+            pipeline.execute()
+
+
+async def hold_against_twin(backend: Backend, case: Case) -> dict[bytes, Any]:
+    """Play a case with each loss and without; the keys that it left."""
+    losses = {"nothing": (0, 0), **LOSSES}
+    names = {loss: backend.namespace() for loss in losses}
+    twin_name, *other_names = names.values()
+    given = await prepare(backend, twin_name, case)
+    copy_namespace(backend, twin_name, other_names)
+    results = await asyncio.gather(
+        *(play(backend, names[loss], case, given, *numbers) for loss, numbers in losses.items())
+    )
+    assert isinstance(results[0], Exception) == case.refused, results[0]
+    dump = backend.dump()
+    twin, *others = [
+        comparable(result if case.answers else None, keys_of(dump, name))
+        for name, result in zip(names.values(), results, strict=True)
+    ]
+    for loss, other in zip(LOSSES, others, strict=True):
+        different = {
+            what: (other.get(what), twin.get(what))
+            for what in {**twin, **other}
+            if other.get(what) != twin.get(what)
+        }
+        assert not different, f"{loss} was lost"
+    return twin
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A case that was played without any loss, and a namespace in which it was not yet."""
+
+    played: str
+    """The namespace of the former."""
+    answer: Any
+    namespace: str
+    given: Any
+
+    def assert_same(self, backend: Backend, answer: Any) -> None:
+        """What has become of the other namespace, and its answer, are the twin's."""
+        dump = backend.dump()
+        ours, theirs = keys_of(dump, self.namespace), keys_of(dump, self.played)
+        assert comparable(answer, ours) == comparable(self.answer, theirs)
+
+
+async def play_twin(backend: Backend, case: Case) -> Twin:
+    played, namespace = backend.namespace(), backend.namespace()
+    given = await prepare(backend, played, case)
+    copy_namespace(backend, played, [namespace])
+    return Twin(played, await play(backend, played, case, given), namespace, given)
+
+
+def keys_of(dump: Mapping[bytes, Any], namespace: str) -> dict[bytes, Any]:
+    """The keys of a namespace's partition; when it was opened is another matter."""
+    prefix = f"{{{namespace}/".encode()
+    return {key[len(prefix) :]: dump[key] for key in dump if key.startswith(prefix)}
+
+
+ID: Final = re.compile(
+    rb"(?:wrun|msg)_[0-9A-Z]{26}|" + process_id().encode() + rb"[0-9a-f]{1,7}(?![0-9a-f])"
+)
+"""Runs, messages; what this process makes for its requests and receipts."""
+ANSWER: Final = b"answer"
+WRITER: Final = re.compile(process_id().encode() + rb"[0-9a-f]{8}")
+
+
+def comparable(answer: Any, keys: Mapping[bytes, Any]) -> dict[bytes, Any]:
+    """Keys, and the answer as one more, with ranks for ids: these sort as they were made."""
+    spelled = [[key, spell(value)] for key, value in {ANSWER: answer, **keys}.items()]
+    ids: set[bytes] = set()
+
+    def look(text: bytes) -> bytes:
+        ids.update(match[0] for match in ID.finditer(text))
+        return text
+
+    replace_texts(spelled, look)
+    counts = Counter[bytes]()
+    ranks = {}
+    for each in sorted(ids, key=lambda each: (len(each), each)):
+        kind = each.partition(b"_")[0] if b"_" in each else b"request"
+        counts[kind] += 1
+        ranks[each] = b"<%s %d>" % (kind, counts[kind])
+
+    def rank(text: bytes) -> bytes:
+        return WRITER.sub(b"<writer>", ID.sub(lambda match: ranks[match[0]], text))
+
+    return {key: in_order(value) for key, value in replace_texts(spelled, rank)}
+
+
+def spell(value: Any) -> Any:
+    """A value in plain lists, its texts as bytes."""
+    match value:
+        case str():
+            return value.encode()
+        case WorldError():
+            return [type(value).__name__.encode(), str(value).encode(), spell(vars(value))]
+        case BaseModel():
+            return [[name.encode(), spell(each)] for name, each in value if each is not None]
+        case Message():
+            return spell(dataclasses.asdict(value))
+        case Mapping():
+            return [[spell(key), spell(value[key])] for key in sorted(value)]
+        case list() | tuple():
+            return [spell(each) for each in value]
+    return value
+
+
+def replace_texts(value: Any, replace: Callable[[bytes], bytes]) -> Any:
+    match value:
+        case bytes():
+            return replace(value)
+        case list():
+            return [replace_texts(each, replace) for each in value]
+    return value
+
+
+def in_order(value: Any) -> Any:
+    """A key's value, its members sorted by what stands for their ids."""
+    match value:
+        case [b"zset", members]:
+            return [b"zset", sorted(members, key=lambda member: (member[1], member[0]))]
+        case [b"hash" | b"set" as kind, members]:
+            return [kind, sorted(members)]
+    return value
+
+
+# -- events --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One event, what is written before it, and the run's status before that."""
+
+    wire: Wire
+    before: tuple[Wire, ...]
+    status: str | None
+    run_id: str | None
+    prepare: Prepare | None
+    params: Mapping[str, Any]
+
+    def case(self, *, refused: bool = False, **more: Any) -> Case:
+        async def prepare(world: RedisWorld, clock: ManualClock) -> None:
+            if self.status is not None:
+                await create_run(world, RUN, self.status)
+            if self.prepare is not None:
+                await self.prepare(world, clock)
+            for each in self.before:
+                await world.events.create(RUN, each)
+
+        def call(world: RedisWorld, _: None) -> Awaitable[EventResult]:
+            return world.events.create(self.run_id, self.wire, **self.params, **more)
+
+        return Case(f"events/{self.wire['eventType']}", call, prepare, refused)
+
+
+def recording(
+    wire: Wire,
+    *before: Wire,
+    status: str | None = "running",
+    run_id: str | None = RUN,
+    prepare: Prepare | None = None,
+    **params: Any,
+) -> Recording:
+    return Recording(wire, before, status, run_id, prepare, params)
+
+
+async def create_run(world: RedisWorld, run_id: str, status: str) -> None:
+    await world.events.create(run_id, run_created(attributes={"a": "1"}))
+    if status != "pending":
+        await world.events.create(run_id, event("run_started"))
+    if status not in {"pending", "running"}:
+        await world.events.create(run_id, run_ended(status))
+
+
+async def take_token(world: RedisWorld, _: ManualClock) -> None:
+    await create_run(world, OTHER, "running")
+    await world.events.create(OTHER, hook_created("hook_9", "token_1"))
+
+
+async def resume(world: RedisWorld, _: ManualClock) -> None:
+    await world.events.create(RUN, hook_created())
+    await world.events.create(RUN, hook_received(), resume_id="r1", payload_digest="d1")
+
+
+LATER: Final = MOMENT + timedelta(hours=1)
+SINCE: Final = f"eid:{event_id(1)}"
+BY_STEP: Final = attr_set({"a": "2"}, "attr_1", step="step_1")
+
+EVENTS: Final[dict[str, Recording]] = {
+    "run_created": recording(
+        run_created(attributes={"a": "1"}, executionContext={"b": 2}), status=None
+    ),
+    "run_created, id made here": recording(run_created(), status=None, run_id=None),
+    "run_started": recording(event("run_started"), status="pending"),
+    "run_started, no preload": recording(
+        event("run_started"), status="pending", skip_preload=True
+    ),
+    "run_started, running": recording(event("run_started")),
+    "run_started, resilient": recording(resilient_start(attributes={"a": "1"}), status=None),
+    "run_started, resilient, pending": recording(resilient_start(), status="pending"),
+    "run_completed": recording(
+        run_ended("completed"), hook_created(), wait_created(), lazy_start()
+    ),
+    "run_failed": recording(run_ended("failed"), hook_created(), wait_created()),
+    "run_cancelled": recording(run_ended("cancelled"), hook_created(), wait_created()),
+    "run_cancelled again": recording(run_ended("cancelled"), status="cancelled"),
+    "attr_set of the workflow": recording(attr_set({"b": "2", "a": None}, "attr_1")),
+    "attr_set without an id": recording(attr_set({"b": "2"})),
+    "attr_set of a step": recording(BY_STEP, lazy_start()),
+    "attr_set of a step again": recording(BY_STEP, lazy_start(), BY_STEP),
+    "step_created": recording(step_created()),
+    "step_started": recording(step_started(), step_created()),
+    "step_started again": recording(step_started(), lazy_start()),
+    "step_started, lazy": recording(lazy_start()),
+    "step_completed": recording(step_completed(), lazy_start()),
+    "step_completed, bare": recording(step_completed(result=None), lazy_start()),
+    "step_completed, run ended": recording(step_completed(), lazy_start(), run_ended("completed")),
+    "step_completed, since": recording(step_completed(), lazy_start(), since_cursor=SINCE),
+    "step_completed, counted": recording(step_completed(), lazy_start(), event_count=2),
+    "step_failed": recording(step_failed(), lazy_start()),
+    "step_retrying": recording(step_retrying(), lazy_start()),
+    "step_retrying, later": recording(step_retrying(retryAfter=LATER), lazy_start()),
+    "hook_created": recording(hook_created(metadata=b"m", isWebhook=True)),
+    "hook_created, conflict": recording(hook_created(), prepare=take_token),
+    "hook_received": recording(hook_received(), hook_created()),
+    "hook_received again": recording(hook_received(), hook_created(), hook_received()),
+    "hook_received, preloaded": recording(hook_received(), hook_created(), preload_events=True),
+    "hook_received, resume id": recording(
+        hook_received(), hook_created(), resume_id="r1", payload_digest="d1"
+    ),
+    "hook_received, resumed": recording(hook_received(), prepare=resume, resume_id="r1"),
+    "hook_disposed": recording(hook_disposed(), hook_created()),
+    "wait_created": recording(wait_created()),
+    "wait_completed": recording(wait_completed(), wait_created()),
+}
+
+REFUSED: Final[dict[str, Recording]] = {
+    "run_created": recording(run_created()),
+    "run_started": recording(event("run_started"), status="completed"),
+    "run_started, missing": recording(event("run_started"), status=None),
+    "run_completed": recording(run_ended("completed"), status="completed"),
+    "run_failed": recording(run_ended("failed"), status="completed"),
+    "run_cancelled": recording(run_ended("cancelled"), status="completed"),
+    "attr_set": recording(attr_set({"b": "1"}, "a1"), attr_set({}, "a1")),
+    "step_created": recording(step_created(), step_created()),
+    "step_started, lazy": recording(lazy_start(), lazy_start()),
+    "step_started": recording(step_started(), lazy_start(), step_completed()),
+    "step_started, early": recording(
+        step_started(), lazy_start(), step_retrying(retryAfter=LATER)
+    ),
+    "step_completed": recording(step_completed(), lazy_start(), step_completed()),
+    "step_failed": recording(step_failed(), lazy_start(), step_completed()),
+    "step_retrying": recording(step_retrying(), lazy_start(), step_failed()),
+    "hook_created": recording(hook_created(), hook_created()),
+    "hook_created, conflict": recording(hook_created(), hook_created(), prepare=take_token),
+    "hook_received": recording(hook_received(), hook_created(), hook_disposed()),
+    "hook_received, resumed": recording(
+        hook_received(), prepare=resume, resume_id="r1", payload_digest="d2"
+    ),
+    "hook_disposed": recording(hook_disposed(), hook_created(), hook_disposed()),
+    "wait_created": recording(wait_created(), wait_created()),
+    "wait_completed": recording(wait_completed(), wait_created(), wait_completed()),
+}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+async def test_an_event_is_recorded_once(backend: Backend, name: str) -> None:
+    await hold_against_twin(backend, EVENTS[name].case())
+
+
+@pytest.mark.parametrize("name", EVENTS)
+async def test_an_event_brings_its_message_once(backend: Backend, name: str) -> None:
+    keys = await hold_against_twin(backend, EVENTS[name].case(enqueue=message_of(name)))
+    assert count_messages(keys) == 1
+
+
+def message_of(name: str) -> Enqueue:
+    """The message that an event brings along: one that no other one can stand for."""
+    if name in {"step_created", "step_started, lazy"}:
+        return Enqueue(NAME, step_message(run_id=RUN))
+    return Enqueue(NAME, content(1, RUN) if EVENTS[name].run_id else {"number": 1})
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_a_refusal_stays_one(backend: Backend, name: str) -> None:
+    """What a rival has written is not taken for the call's own."""
+    await hold_against_twin(backend, REFUSED[name].case(refused=True))
+
+
+def count_messages(keys: Mapping[bytes, Any]) -> int:
+    return sum(b":message:" in key for key in keys)
+
+
+# -- queue ---------------------------------------------------------------------------------
+
+
+def sending(
+    payload: dict[str, Any],
+    *before: dict[str, Any],
+    prepare: Prepare | None = None,
+    **options: Any,
+) -> Case:
+    """The sending of one message behind others."""
+
+    async def prepare_others(world: RedisWorld, clock: ManualClock) -> None:
+        if prepare is not None:
+            await prepare(world, clock)
+        for each in before:
+            await world.queue.send(NAME, each, **options)
+
+    return Case(
+        "queue/send",
+        lambda world, _: world.queue.send(NAME, payload, **options),
+        prepare_others,
+    )
+
+
+async def end_step(world: RedisWorld, _: ManualClock) -> None:
+    await create_run(world, RUN, "running")
+    await write(world, RUN, lazy_start(), step_completed())
+
+
+SENDS: Final[dict[str, Case]] = {
+    "wake": sending(wake(RUN)),
+    "wake, one is there": sending(wake(RUN), wake(RUN)),
+    "replay": sending(content(1, RUN), content(2, RUN)),
+    "replay, later": sending(content(1, RUN), delay=3600),
+    "replay with a key": sending(content(1, RUN), idempotency_key="k"),
+    "replay, its key is held": sending(content(1, RUN), content(2, RUN), idempotency_key="k"),
+    "step": sending(step_message(run_id=RUN)),
+    "step, one is there": sending(step_message(run_id=RUN), step_message(run_id=RUN)),
+    "step that is over": sending(step_message(run_id=RUN), prepare=end_step),
+    "other": sending({"any": 1}, headers={"a": "b"}, deployment_id="d"),
+    "health check": sending(health_check(runId=RUN)),
+}
+
+
+@pytest.mark.parametrize("name", SENDS)
+async def test_a_message_is_sent_once(backend: Backend, name: str) -> None:
+    await hold_against_twin(backend, SENDS[name])
+
+
+async def send_all(world: RedisWorld, _: ManualClock) -> None:
+    """A few of each kind; the second replay of a run has to wait for the first one's end."""
+    for payload in (
+        *(content(1, RUN), content(2, RUN), wake(OTHER), step_message("s1", RUN)),
+        *({"any": 1}, {"any": 2}, step_message("s2", RUN), {"any": 3}),
+    ):
+        await send(world, payload)
+
+
+async def lose_leases(world: RedisWorld, clock: ManualClock) -> None:
+    await send_all(world, clock)
+    assert len(await world.queue.claim(TOPIC, limit=4, lease=60)) == 4
+    await clock.advance(61)
+
+
+def claiming(limit: int, prepare: Prepare | None = send_all) -> Case:
+    return Case("queue/claim", lambda world, _: world.queue.claim(TOPIC, limit=limit), prepare)
+
+
+CLAIMS: Final[dict[str, Case]] = {
+    "all": claiming(100),
+    "some": claiming(3),
+    "none": claiming(3, None),
+    "after lost leases": claiming(3, lose_leases),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+async def test_a_claim_gets_the_same_messages(backend: Backend, name: str) -> None:
+    """With the same receipt; and what is leased is what it got, so nothing is nobody's."""
+    keys = await hold_against_twin(backend, CLAIMS[name])
+    expected = {"all": 7, "some": 3, "none": 0, "after lost leases": 3}[name]
+    leased = [len(keys[key][1]) for key in keys if key.endswith(b":leased")]
+    assert sum(leased) == expected
+
+
+def leased(payload: dict[str, Any], *others: dict[str, Any], **options: Any) -> Prepare:
+    """Lease one message; others come behind it."""
+
+    async def prepare(world: RedisWorld, _: ManualClock) -> Message:
+        await send(world, payload, **options)
+        message = await claim_one(world)
+        for each in others:
+            await send(world, each)
+        # A replay whose turn it is not yet becomes a held one.
+        assert await world.queue.claim(TOPIC) == []
+        return message
+
+    return prepare
+
+
+async def lost(world: RedisWorld, clock: ManualClock) -> Message:
+    """A message whose lease is another worker's by now."""
+    await send(world, content(1, RUN))
+    message = await claim_one(world)
+    await clock.advance(61)
+    assert (await claim_one(world)).message_id == message.message_id
+    return message
+
+
+async def step_under_way(world: RedisWorld, _: ManualClock) -> Message:
+    """The message of a step that is not over: without it, the step is owed another one."""
+    await create_run(world, RUN, "running")
+    await world.events.create(RUN, step_created(), enqueue=Enqueue(NAME, step_message(run_id=RUN)))
+    return await claim_one(world)
+
+
+async def run_over(world: RedisWorld, _: ManualClock) -> Message:
+    """The last message of a finished run: its bookkeeping goes with it."""
+    await create_run(world, RUN, "running")
+    await send(world, wake(RUN))
+    message = await claim_one(world)
+    await world.events.create(RUN, run_ended("completed"))
+    return message
+
+
+async def failed_once(world: RedisWorld, _: ManualClock) -> Message:
+    await send(world, content(1, RUN), idempotency_key="k")
+    assert await world.queue.retry(await claim_one(world), error="first", delay=0)
+    return await claim_one(world)
+
+
+def ack(world: RedisWorld, message: Message) -> Awaitable[bool]:
+    return world.queue.ack(message)
+
+
+def ack_and_continue(world: RedisWorld, message: Message) -> Awaitable[bool]:
+    return world.queue.ack(message, follow_up=FollowUp(delay=3, idempotency_key="next"))
+
+
+def ack_and_repeat(world: RedisWorld, message: Message) -> Awaitable[bool]:
+    return world.queue.ack(message, follow_up=FollowUp())
+
+
+def retry(world: RedisWorld, message: Message) -> Awaitable[bool]:
+    return world.queue.retry(message, error="it failed", delay=7)
+
+
+def give_back(world: RedisWorld, message: Message) -> Awaitable[bool]:
+    return world.queue.give_back(message)
+
+
+def extend(world: RedisWorld, message: Message) -> Awaitable[bool]:
+    return world.queue.extend(message, lease=600)
+
+
+HELD: Final = leased(content(1, RUN), content(2, RUN), content(3, RUN))
+KEYED: Final = leased(content(1, RUN), idempotency_key="k")
+ENDS: Final[dict[str, Case]] = {
+    "ack": Case("queue/ack", ack, KEYED),
+    "ack, others are held": Case("queue/ack", ack, HELD),
+    "ack, step under way": Case("queue/ack", ack, step_under_way),
+    "ack, run over": Case("queue/ack", ack, run_over),
+    "ack, lease lost": Case("queue/ack", ack, lost),
+    "ack and continue": Case("queue/ack", ack_and_continue, HELD),
+    "ack and continue, lease lost": Case("queue/ack", ack_and_continue, lost),
+    "ack and repeat": Case("queue/ack", ack_and_repeat, KEYED),
+    "ack and repeat, step": Case("queue/ack", ack_and_repeat, step_under_way),
+    "retry": Case("queue/retry", retry, KEYED),
+    "retry, others are held": Case("queue/retry", retry, HELD),
+    "retry, lease lost": Case("queue/retry", retry, lost),
+    "retry to death": Case("queue/retry", retry, failed_once, options={"max_failures": 1}),
+    "give back": Case("queue/give_back", give_back, KEYED),
+    "give back, others are held": Case("queue/give_back", give_back, HELD),
+    "give back, lease lost": Case("queue/give_back", give_back, lost),
+    "extend": Case("queue/extend", extend, KEYED),
+    "extend, lease lost": Case("queue/extend", extend, lost),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+async def test_a_lease_ends_once(backend: Backend, name: str) -> None:
+    await hold_against_twin(backend, ENDS[name])
+
+
+async def bury(world: RedisWorld, payload: dict[str, Any], **options: Any) -> str:
+    """A dead letter of a World with max_failures=1."""
+    message_id = await send(world, payload, **options)
+    for error in ("first", "second"):
+        assert await world.queue.retry(await claim_one(world), error=error, delay=0)
+    return message_id
+
+
+async def bury_one(world: RedisWorld, _: ManualClock) -> str:
+    return await bury(world, content(1, RUN), idempotency_key="k")
+
+
+async def bury_one_whose_key_is_taken(world: RedisWorld, _: ManualClock) -> str:
+    message_id = await bury(world, content(1, RUN), idempotency_key="k")
+    await send(world, content(2, RUN), idempotency_key="k")
+    return message_id
+
+
+async def bury_one_whose_step_is_over(world: RedisWorld, _: ManualClock) -> str:
+    await create_run(world, RUN, "running")
+    await write(world, RUN, lazy_start())
+    message_id = await bury(world, step_message(run_id=RUN))
+    await write(world, RUN, step_completed())
+    return message_id
+
+
+async def bury_some(world: RedisWorld, _: ManualClock) -> None:
+    await create_run(world, RUN, "running")
+    for payload in (content(1, RUN), step_message(run_id=RUN), {"any": 1}, content(2, OTHER)):
+        await bury(world, payload)
+
+
+def redrive(world: RedisWorld, message_id: str) -> Awaitable[str | None]:
+    return world.queue.redrive(message_id)
+
+
+def redrive_all(world: RedisWorld, _: None) -> Awaitable[int]:
+    return world.queue.redrive_all(TOPIC)
+
+
+def purge(world: RedisWorld, _: None) -> Awaitable[int]:
+    return world.queue.purge_dead_letters(TOPIC)
+
+
+async def alive(world: RedisWorld, _: ManualClock) -> str:
+    return await send(world, wake(RUN))
+
+
+MORTAL: Final = {"max_failures": 1}
+LETTERS: Final[dict[str, Case]] = {
+    "redrive": Case("queue/redrive", redrive, bury_one, options=MORTAL),
+    # The letter is gone, and with it what would tell whose message has taken its place.
+    "redrive, key taken": Case(
+        "queue/redrive", redrive, bury_one_whose_key_is_taken, options=MORTAL, answers=False
+    ),
+    "redrive, step over": Case(
+        "queue/redrive", redrive, bury_one_whose_step_is_over, options=MORTAL
+    ),
+    "redrive, alive": Case("queue/redrive", redrive, alive, refused=True),
+    "redrive all": Case("queue/redrive", redrive_all, bury_some, options=MORTAL),
+    "purge": Case("queue/purge", purge, bury_some, options=MORTAL),
+}
+
+
+@pytest.mark.parametrize("name", LETTERS)
+async def test_dead_letters_go_once(backend: Backend, name: str) -> None:
+    await hold_against_twin(backend, LETTERS[name])
+
+
+async def owe_a_wake(world: RedisWorld, clock: ManualClock) -> None:
+    await create_run(world, RUN, "running")
+    await clock.advance(100)
+
+
+async def owe_a_step(world: RedisWorld, clock: ManualClock) -> None:
+    await create_run(world, RUN, "running")
+    await world.events.create(RUN, event("run_started"), enqueue=Enqueue(NAME, wake(RUN)))
+    await write(world, RUN, step_created())
+    await clock.advance(100)
+
+
+async def park(world: RedisWorld, clock: ManualClock) -> None:
+    await create_run(world, RUN, "running")
+    await send(world, wake(RUN))
+    assert await world.queue.ack(await claim_one(world))
+    await clock.advance(100)
+
+
+def sweeping(script: str, prepare: Prepare) -> Case:
+    """A round of the sweeper, whose counts are of what it knows to have done itself."""
+    return Case(script, lambda world, _: world.sweep(), prepare, answers=False)
+
+
+SWEEPS: Final[dict[str, Case]] = {
+    "expired leases": sweeping("queue/expire", lose_leases),
+    "a wake that is owed": sweeping("queue/pay_wake", owe_a_wake),
+    "a step that is owed its message": sweeping("queue/pay_step", owe_a_step),
+    "a run without messages": sweeping("queue/unpark", park),
+}
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+async def test_a_sweep_rescues_once(backend: Backend, name: str) -> None:
+    await hold_against_twin(backend, SWEEPS[name])
+
+
+# -- streams and opening -------------------------------------------------------------------
+
+
+async def live_run(world: RedisWorld, _: ManualClock) -> None:
+    await create_run(world, RUN, "running")
+
+
+async def written_stream(world: RedisWorld, _: ManualClock) -> None:
+    await world.streams.write(RUN, "s", b"0")
+
+
+async def closed_stream(world: RedisWorld, _: ManualClock) -> None:
+    await world.streams.write(RUN, "s", b"0")
+    await world.streams.close(RUN, "s")
+
+
+async def write_chunk(world: RedisWorld, _: None) -> None:
+    await world.streams.write(RUN, "s", b"1")
+
+
+async def write_twice(world: RedisWorld, _: None) -> None:
+    await world.streams.write(RUN, "s", b"1")
+    await world.streams.write(RUN, "s", b"2")
+
+
+async def write_many(world: RedisWorld, _: None) -> None:
+    await world.streams.write_many(RUN, "s", [b"1", b"", b"2"])
+
+
+async def close(world: RedisWorld, _: None) -> None:
+    await world.streams.close(RUN, "s")
+
+
+STREAMS: Final[dict[str, Case]] = {
+    "write": Case("streams/write", write_chunk, live_run),
+    "write, no run": Case("streams/write", write_chunk),
+    "write twice": Case("streams/write", write_twice),
+    "write behind another writer": Case("streams/write", write_chunk, written_stream),
+    "write many": Case("streams/write", write_many, written_stream),
+    "write, closed": Case("streams/write", write_chunk, closed_stream, refused=True),
+    "close": Case("streams/close", close, written_stream),
+    "close, new": Case("streams/close", close),
+    "close, closed": Case("streams/close", close, closed_stream),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+async def test_a_stream_is_written_once(backend: Backend, name: str) -> None:
+    await hold_against_twin(backend, STREAMS[name])
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_namespace_is_opened(backend: Backend, loss: str, is_new: bool) -> None:
+    replies, requests = LOSSES[loss]
+    namespace = backend.namespace()
+    if not is_new:
+        async with direct_world(backend, namespace):
+            pass
+    before = backend.dump()
+    async with cutting_proxy(backend.url) as proxy:
+        proxy.drop_requests(runs("worlds/open"), times=requests)
+        proxy.drop_replies(runs("worlds/open"), times=replies)
+        async with RedisWorld(proxy.url, namespace=namespace, library=LIBRARY) as world:
+            await world.runs.list()
+        assert proxy.dropped == replies + requests
+    after = backend.dump()
+    assert len(after) == 1 if is_new else after == before
+
+
+# -- late resends, pipelines, callers that give up ------------------------------------------
+
+Meanwhile: TypeAlias = Callable[[RedisWorld], Awaitable[Any]]
+
+
+def writing(*events: Wire) -> Meanwhile:
+    return lambda world: write(world, RUN, *events)
+
+
+def claim(world: RedisWorld) -> Awaitable[Message]:
+    return claim_one(world)
+
+
+async def claim_and_ack(world: RedisWorld) -> None:
+    assert await world.queue.ack(await claim_one(world))
+
+
+async def write_and_close(world: RedisWorld) -> None:
+    await world.streams.write(RUN, "s", b"8")
+    await world.streams.close(RUN, "s")
+
+
+async def due_again(world: RedisWorld, message: Message) -> bool:
+    return await world.queue.retry(message, delay=0)
+
+
+async def ack_and_continue_at_once(world: RedisWorld, message: Message) -> bool:
+    return await world.queue.ack(message, follow_up=FollowUp(idempotency_key="next"))
+
+
+OVER: Final = run_ended("completed")
+RUN_OVER: Final = (
+    "run_started", "run_started, resilient", "attr_set of the workflow", "attr_set of a step",
+    "step_created", "step_started", "step_started, lazy", "step_completed", "step_failed",
+    "step_retrying", "hook_created", "hook_created, conflict", "hook_received",
+    "hook_received, resume id", "hook_disposed", "wait_created", "wait_completed",
+)  # fmt: skip
+LATE_EVENTS: Final[dict[str, tuple[str, Meanwhile]]] = {
+    **{f"{name}, run over": (name, writing(OVER)) for name in RUN_OVER},
+    "run_created, run over": ("run_created", writing(event("run_started"), OVER)),
+    "run_cancelled, again": ("run_cancelled", writing(run_ended("cancelled"))),
+    "step_created, over": ("step_created", writing(step_started(), step_completed())),
+    "step_started, over": ("step_started", writing(step_completed())),
+    "step_retrying, over": ("step_retrying", writing(step_started(), step_failed())),
+    "hook_created, disposed": ("hook_created", writing(hook_disposed())),
+    "hook_received, disposed": ("hook_received", writing(hook_received(), hook_disposed())),
+    "hook_disposed, token taken": ("hook_disposed", writing(hook_created("hook_2", "token_1"))),
+    "wait_created, completed": ("wait_created", writing(wait_completed())),
+}
+LATE: Final[dict[str, tuple[Case, Meanwhile]]] = {
+    **{name: (EVENTS[which].case(), doing) for name, (which, doing) in LATE_EVENTS.items()},
+    "event with a message, claimed": (
+        EVENTS["step_completed"].case(enqueue=Enqueue(NAME, wake(RUN))), claim
+    ),
+    "event with a message, acked": (
+        EVENTS["hook_received"].case(enqueue=Enqueue(NAME, content(1, RUN))), claim_and_ack
+    ),
+    "resume with a message, acked": (
+        EVENTS["hook_received, resume id"].case(enqueue=Enqueue(NAME, content(1, RUN))),
+        claim_and_ack,
+    ),
+    "start of a running run with a message, claimed": (
+        EVENTS["run_started, running"].case(enqueue=Enqueue(NAME, content(1, RUN))),
+        claim,
+    ),
+    "resume of a rival with a message, claimed": (
+        EVENTS["hook_received, resumed"].case(enqueue=Enqueue(NAME, content(1, RUN))),
+        claim,
+    ),
+    "send, claimed": (SENDS["replay"], claim),
+    "retry, claimed": (Case("queue/retry", due_again, KEYED), claim),
+    "give back, claimed": (Case("queue/give_back", give_back, KEYED), claim),
+    "ack and continue, claimed": (Case("queue/ack", ack_and_continue_at_once, KEYED), claim),
+    "ack and continue, acked": (
+        Case("queue/ack", ack_and_continue_at_once, KEYED), claim_and_ack
+    ),
+    "write, closed": (STREAMS["write behind another writer"], write_and_close),
+}  # fmt: skip
+"""A call, and what others do between its first run and its resend."""
+
+
+@pytest.mark.parametrize("name", LATE)
+async def test_a_late_resend_gets_the_answer_of_its_first_run(backend: Backend, name: str) -> None:
+    """And changes nothing of what happened since."""
+    case, meanwhile = LATE[name]
+    twin = await play_twin(backend, case)
+    async with (
+        direct_world(backend, twin.namespace) as (world, _),
+        fragile_world(backend, twin.namespace) as (fragile, proxy),
+    ):
+        proxy.drop_replies(runs(case.script), then=proxy.cut)
+        call = asyncio.ensure_future(case.call(fragile, twin.given))
+        await until(lambda: proxy.dropped == 1)
+        await meanwhile(world)
+        before = backend.dump()
+        proxy.mend()
+        result = await call
+        assert backend.dump() == before
+    assert essence(result) == essence(twin.answer)
+
+
+LAST: Final[dict[str, Case]] = {
+    **{f"event {name}": EVENTS[name].case(enqueue=message_of(name)) for name in EVENTS},
+    **{f"send {name}": SENDS[name] for name in SENDS},
+    **ENDS,
+    **LETTERS,
+    **{f"stream, {name}": STREAMS[name] for name in STREAMS},
+}
+
+
+@pytest.mark.parametrize("real_backend", KINDS[1:] if IS_LONG else KINDS[1:2], indirect=True)
+@pytest.mark.parametrize("name", LAST)
+async def test_an_original_that_comes_last_changes_nothing(backend: Backend, name: str) -> None:
+    """It was held up in the network, until its resend had been answered."""
+    case = LAST[name]
+    namespace = backend.namespace()
+    given = await prepare(backend, namespace, case)
+    held_up: list[list[bytes]] = []
+
+    def first(command: list[bytes]) -> bool:
+        if runs(case.script)(command):
+            held_up.append(command)
+            return True
+        return False
+
+    async with fragile_world(backend, namespace, **case.options) as (world, proxy):
+        proxy.drop_requests(first)
+        await outcome(case.call(world, given))
+    before = backend.dump()
+    with contextlib.closing(backend.client()) as client:
+        client.execute_command(*held_up[0])  # type: ignore[no-untyped-call]
+    assert backend.dump() == before
+
+
+def essence(result: Any) -> Any:
+    """Of an event's answer the event, and of its entity what nobody changes any more."""
+    if isinstance(result, str):
+        return result.partition("_")[0]
+    if not isinstance(result, EventResult):
+        return result
+    found: dict[str, Any] = {"event": result.event, "step_created": result.step_created}
+    if result.run is not None:
+        found["run"] = result.run.run_id, result.run.created_at
+    if result.step is not None:
+        found["step"] = result.step.step_id, result.step.step_name, result.step.created_at
+    if result.hook is not None:
+        found["hook"] = result.hook.hook_id, result.hook.token, result.hook.created_at
+    if result.wait is not None:
+        found["wait"] = result.wait.wait_id, result.wait.resume_at, result.wait.created_at
+    return found
+
+
+async def assert_attempts_match(world: RedisWorld) -> None:
+    """A step has had as many attempts as its log has starts."""
+    starts = Counter(
+        each.correlation_id for each in await log(world, RUN) if each.event_type == "step_started"
+    )
+    steps = (await world.steps.list(RUN, limit=1000)).data
+    assert {step.step_id: step.attempt for step in steps if step.attempt} == starts
+
+
+OVER_AND_OVER: Final[dict[str, Case]] = {
+    "step_started": EVENTS["step_started"].case(),
+    "step_retrying": EVENTS["step_retrying"].case(),
+    "hook_received": EVENTS["hook_received"].case(enqueue=Enqueue(NAME, {"n": 1})),
+    "attr_set": EVENTS["attr_set of a step"].case(),
+    "send": SENDS["other"],
+    "ack": ENDS["ack and continue"],
+    "write": STREAMS["write many"],
+}
+
+
+async def test_a_network_that_comes_back_with_all_that_was_sent(backend: Backend) -> None:
+    """A caller that waits in vain sends again, over one connection after the other."""
+
+    async def come_back(twin: Twin, case: Case) -> Any:
+        async with fragile_world(backend, twin.namespace, socket_timeout=0.5) as (world, proxy):
+            before = proxy.accepted
+            proxy.silence()
+            call = asyncio.ensure_future(case.call(world, twin.given))
+            await until(lambda: proxy.accepted == before + 2)
+            proxy.speak()
+            return await call
+
+    twins = [await play_twin(backend, case) for case in OVER_AND_OVER.values()]
+    answers = await asyncio.gather(*map(come_back, twins, OVER_AND_OVER.values()))
+    # What was held back has all arrived when no connection is left.
+    with contextlib.closing(backend.client()) as client:
+        await until(lambda: len(client.client_list()) == 1)
+    for twin, answer in zip(twins, answers, strict=True):
+        twin.assert_same(backend, answer)
+
+
+FORGOTTEN: Final = ("step_started", "ack", "send")
+
+
+@pytest.mark.parametrize("name", FORGOTTEN)
+async def test_a_server_that_has_lost_its_scripts_too(backend: Backend, name: str) -> None:
+    """The script itself is sent then, and what is lost is the reply to that."""
+    case = OVER_AND_OVER[name]
+    twin = await play_twin(backend, case)
+    async with fragile_world(backend, twin.namespace) as (world, proxy):
+        with contextlib.closing(backend.client()) as client:
+            client.script_flush()
+
+        def is_source(command: list[bytes]) -> bool:
+            return command[0] == b"EVAL" and runs(case.script)(command)
+
+        proxy.drop_replies(is_source, times=2)
+        answer = await case.call(world, twin.given)
+        assert proxy.dropped == 2
+    twin.assert_same(backend, answer)
+
+
+CALLS: Final = 50
+MIXTURES: Final = ("starts", "resumes", "messages", "all of them")
+BREAKS: Final = [
+    *((mixture, "reply") for mixture in MIXTURES),
+    *((mixture, "request") for mixture in (MIXTURES if IS_LONG else MIXTURES[3:])),
+]
+
+
+@pytest.mark.parametrize("answered", range(CALLS) if IS_LONG else (1, 25, 49))
+@pytest.mark.parametrize(("mixture", "lost"), BREAKS)
+async def test_a_pipeline_that_breaks_on_the_way(
+    backend: Backend, mixture: str, lost: str, answered: int
+) -> None:
+    """Every caller gets its own answer, and every call takes effect once."""
+    namespace = backend.namespace()
+    kinds = [MIXTURES[n % 3] if mixture == MIXTURES[3] else mixture for n in range(CALLS)]
+    async with (
+        direct_world(backend, namespace) as (world, _),
+        fragile_world(backend, namespace) as (fragile, proxy),
+    ):
+        await create_run(world, RUN, "running")
+        prepared = [hook_created(), *(step_created(f"s{n}") for n in range(CALLS))]
+        await asyncio.gather(*(world.events.create(RUN, each) for each in prepared))
+        drop = proxy.drop_replies if lost == "reply" else proxy.drop_requests
+        drop(nth(answered + 1, runs()))
+        results = await asyncio.gather(*(one_call(fragile, kinds[n], n) for n in range(CALLS)))
+        assert proxy.dropped == 1
+        await assert_done_once(world, kinds, results)
+
+
+def one_call(world: RedisWorld, kind: str, number: int) -> Awaitable[Any]:
+    match kind:
+        case "starts":
+            return world.events.create(RUN, step_started(f"s{number}"))
+        case "resumes":
+            return world.events.create(RUN, hook_received(payload=b"%d" % number))
+        case _:
+            return world.queue.send(NAME, {"number": number})
+
+
+async def assert_done_once(world: RedisWorld, kinds: list[str], results: list[Any]) -> None:
+    events = {each.event_id: each for each in (await log(world, RUN))[3 + CALLS :]}
+    messages = await world.queue.claim(TOPIC, limit=1000)
+    assert len(events) + len(messages) == CALLS
+    numbers = {message.message_id: message.payload["number"] for message in messages}
+    for number, (kind, result) in enumerate(zip(kinds, results, strict=True)):
+        if kind == "messages":
+            assert numbers.pop(result) == number
+            continue
+        assert events.pop(result.event.event_id) == result.event
+        if kind == "starts":
+            assert result.event.correlation_id == result.step.step_id == f"s{number}"
+            assert (result.step.status, result.step.attempt) == ("running", 1)
+        else:
+            assert result.event.event_data.payload == b"%d" % number
+    assert not events
+    assert not numbers
+    await assert_attempts_match(world)
+
+
+async def test_a_caller_that_gives_up_in_the_middle_of_silence(backend: Backend) -> None:
+    """Its reply comes later, over the connection that others use by then."""
+    namespace = backend.namespace()
+    async with (
+        direct_world(backend, namespace) as (world, _),
+        fragile_world(backend, namespace, max_connections=1) as (fragile, proxy),
+    ):
+        await create_run(world, RUN, "running")
+        sent: list[list[bytes]] = []
+
+        def hush(command: list[bytes]) -> bool:
+            """Let the command through, and its reply not."""
+            if runs("events/step_created")(command) and not sent:
+                sent.append(command)
+                proxy.silence()
+            return False
+
+        proxy.drop_replies(hush)
+        given_up = asyncio.ensure_future(fragile.events.create(RUN, step_created("given up")))
+        await until(lambda: bool(sent))
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        others = [asyncio.ensure_future(create_step(fragile, f"s{n}")) for n in range(5)]
+        with contextlib.closing(backend.client()) as client:
+            events = world.connection.keys.of_run(RUN).events
+            await until(lambda: client.xlen(events) == 3)
+        proxy.speak()
+        assert await asyncio.gather(*others) == [f"s{n}" for n in range(5)]
+        assert await step_ids(world) == ["given up", *(f"s{n}" for n in range(5))]
+        assert proxy.dropped == 0
+
+
+@pytest.mark.parametrize("lost", ["reply", "request"])
+async def test_callers_that_give_up_while_a_reply_is_lost(backend: Backend, lost: str) -> None:
+    """At every point of the way, with others in the same pipeline and behind it."""
+    namespace = backend.namespace()
+    async with (
+        direct_world(backend, namespace) as (world, _),
+        fragile_world(backend, namespace, max_connections=1) as (fragile, proxy),
+    ):
+        await create_run(world, RUN, "running")
+        expected: set[str] = set()
+        drop = proxy.drop_replies if lost == "reply" else proxy.drop_requests
+        for turns in range(200 if IS_LONG else 40):
+            drop(nth(1 + turns % 4, runs()))
+            names = [f"{turns}-{n}" for n in range(4)]
+            tasks = [asyncio.ensure_future(create_step(fragile, name)) for name in names]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            tasks[turns // 4 % 4].cancel()
+            behind = [f"{turns}-behind-{n}" for n in range(3)]
+            answers = await asyncio.gather(
+                *tasks, *(create_step(fragile, name) for name in behind), return_exceptions=True
+            )
+            for name, answer in zip(names + behind, answers, strict=True):
+                assert answer == name or isinstance(answer, asyncio.CancelledError)
+            expected |= {answer for answer in answers if isinstance(answer, str)}
+            assert len(answers) - sum(isinstance(answer, str) for answer in answers) <= 1
+        assert proxy.dropped
+        found = await step_ids(world)
+        assert len(found) == len(set(found))
+        assert expected <= set(found)
+
+
+async def create_step(world: RedisWorld, step_id: str) -> str:
+    """Create a step; the id of the step that the answer is about."""
+    result = await world.events.create(RUN, step_created(step_id))
+    assert result.step is not None
+    return result.step.step_id
+
+
+async def step_ids(world: RedisWorld) -> list[str]:
+    created = [each for each in await log(world, RUN) if each.event_type == "step_created"]
+    return [each.correlation_id or "" for each in created]
+
+
+def test_every_script_is_covered() -> None:
+    """One that writes needs a case here; one that only reads, a place in the list."""
+    covered = {
+        case.script
+        for cases in (SENDS, CLAIMS, ENDS, LETTERS, SWEEPS, STREAMS)
+        for case in cases.values()
+    }
+    covered |= {chosen.case().script for chosen in EVENTS.values()} | {"worlds/open"}
+    assert not covered & READ_ONLY
+    assert covered | READ_ONLY == {script.name for script in default_library()}
+
+
+def test_scripts_that_are_said_to_only_read_do(real_backend: Backend) -> None:
+    called = re.compile(r"redis\.p?call\(\s*'([A-Z]+)'")
+    with contextlib.closing(real_backend.client()) as client:
+        commands = client.command()
+    for name in READ_ONLY:
+        text = (script_root() / f"{name}.lua").read_text(encoding="utf-8")
+        for command in called.findall(text):
+            assert "write" not in commands[command.lower()]["flags"], name
