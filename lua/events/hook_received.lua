@@ -10,7 +10,6 @@
 --   hook-or-payload | HOOK_NOT_FOUND | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | LOG_FULL
 --
 -- @include lib/clock
--- @include lib/debt
 -- @include lib/log
 -- @include lib/outbox
 -- @include lib/request
@@ -58,8 +57,4 @@ if resume_id ~= '' then
 else
   remember(ops, op, slot)
 end
-local sent = send_along(base, at, outbox)
-if sent == '' then
-  owe_wake(base, at, run_id)
-end
-return { 'OK', slot, at, sent }
+return { 'OK', slot, at, send_wake_along(base, at, outbox, run_id) }

@@ -47,9 +47,6 @@ create_run(keys, {
   execution_context = execution_context, encryption_public_key = encryption_public_key,
   attributes = attribute_pairs,
 })
-local sent = send_along(base, at, outbox)
-if sent == '' then
-  owe_wake(base, at, run_id)
-  park_if_idle(base, at, run_id)
-end
+local sent = send_wake_along(base, at, outbox, run_id)
+park_if_idle(base, at, run_id)
 return { 'OK', '1', at, sent, run_row(run, attributes, payloads, resolve_data, '1') }

@@ -35,7 +35,5 @@ local slot = create_step({ events = events, payloads = payloads, steps = steps, 
   data = data, payload = payload,
 }, correlation_id, step_name)
 local sent = send_along(base, at, outbox)
-if sent == '' then
-  owe_step(base, at, run_id, correlation_id)
-end
+owe_step(base, at, run_id, correlation_id)
 return { 'OK', slot, at, sent, entity_row(step, payloads, resolve_data, slot) }

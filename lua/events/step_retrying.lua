@@ -15,7 +15,7 @@ local written, own = remembered(ops, events, op)
 if own then
   return step_reply(keys, written, own.at, sent_along(base, outbox), resolve_data)
 end
-local _, refusal = open_step(run, step)
+local _, refusal, run_status = open_step(run, step)
 if refusal then
   return refusal
 end
@@ -26,9 +26,10 @@ if retry_after == '' then
 else
   changes[3], changes[4] = 'retry_after', retry_after
 end
-local reply = change_step(keys, {
-  type = 'step_retrying', at = now(), spec = spec_version, op = op, corr = correlation_id,
+local at = now()
+local slot = change_step(keys, {
+  type = 'step_retrying', at = at, spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = payload,
-}, changes, 'error_slot', resolve_data, outbox)
-remember(ops, op, reply[2])
-return reply
+}, changes, 'error_slot')
+remember(ops, op, slot, is_terminal(run_status))
+return step_reply(keys, slot, at, send_along(base, at, outbox), resolve_data)

@@ -61,11 +61,11 @@ end
 redis.call('HDEL', step, 'retry_after')
 redis.call('HSETNX', step, 'started_at', at)
 redis.call('HINCRBY', step, 'attempt', '1')
-local reply = change_step(keys, {
+local slot = change_step(keys, {
   type = 'step_started', at = at, spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = creates == '' and payload or '',
-}, { 'status', 'running' }, nil, resolve_data, outbox)
+}, { 'status', 'running' })
 if creates == '' then
-  remember(ops, op, reply[2])
+  remember(ops, op, slot)
 end
-return reply
+return step_reply(keys, slot, at, send_along(base, at, outbox), resolve_data)

@@ -30,7 +30,11 @@ local function create_run(keys, event, fields)
   -- Streams written before their run existed were to expire; now they live with it.
   local streams = streams_key(fields.base, fields.run_id)
   for _, name in ipairs(redis.call('ZRANGE', streams, 0, -1)) do
-    redis.call('PERSIST', stream_key(fields.base, fields.run_id, name))
+    local stream = stream_key(fields.base, fields.run_id, name)
+    if redis.call('EXISTS', stream) == 0 then
+      redis.call('ZREM', streams, name)
+    end
+    redis.call('PERSIST', stream)
     redis.call('PERSIST', writers_key(fields.base, fields.run_id, name))
   end
   redis.call('PERSIST', streams)

@@ -22,8 +22,7 @@ local function finish_again(keys, event, fields, status)
     return { 'RUN_TERMINAL', status }
   else
     slot, at = append(keys.events, keys.payloads, event), event.at
-    remember(keys.ops, event.op, slot)
-    redis.call('EXPIRE', keys.ops, OPS_SECONDS)
+    remember(keys.ops, event.op, slot, true)
     sent = send_along(fields.base, at, fields.outbox)
   end
   return { 'OK', slot, at, sent,

@@ -27,15 +27,26 @@ local function unpack_message(outbox)
   }
 end
 
--- Sends the message, if there is one. Returns the id of the message that stands for it; empty
--- for none, also when its step is over.
+-- Sends the message, if there is one. Returns the id of the message that stands for it, empty
+-- for none, also when its step is over; and whether it is a new replay that is due now.
 local function send_along(base, at, outbox)
   if outbox == '' then
-    return ''
+    return '', false
   end
   local topic, message = unpack_message(outbox)
   message.due_at = later(at, message.delay)
-  return push(base, topic, at, message) or ''
+  local sent, wakes = push(base, topic, at, message)
+  return sent or '', wakes
+end
+
+-- Sends the message of an event that somebody waits for: where it does not wake the run now, the
+-- run is owed a wake.
+local function send_wake_along(base, at, outbox, run_id)
+  local sent, wakes = send_along(base, at, outbox)
+  if not wakes then
+    owe_wake(base, at, run_id)
+  end
+  return sent
 end
 
 -- The id of the message that stands for one which an earlier run of the same request sent.

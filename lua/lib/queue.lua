@@ -47,7 +47,7 @@ local function standing(base, topic, message, bookkeeping)
 end
 
 -- Sends a message. Returns the id of the message that stands for it, or nil when its step is
--- terminal and nothing is left to deliver.
+-- terminal and nothing is left to deliver; and whether it is a new replay that is due now.
 local function push(base, topic, at, message)
   local bookkeeping = run_queue_key(base, message.run)
   local holder = standing(base, topic, message, bookkeeping)
@@ -70,6 +70,7 @@ local function push(base, topic, at, message)
   if message.key ~= '' then
     redis.call('SET', idempotency_key(base, topic, message.run, message.key), message.id)
   end
+  local wakes = false
   if message.run ~= '' then
     if redis.call('HINCRBY', bookkeeping, 'n', '1') == 1 then
       redis.call('ZREM', parked_key(base), message.run)
@@ -83,13 +84,14 @@ local function push(base, topic, at, message)
         redis.call('HSET', bookkeeping, 'wake', message.id)
       end
       -- A replay that is due now begins after whatever was recorded so far.
-      if message.due_at == at then
+      wakes = message.due_at == at
+      if wakes then
         redis.call('ZREM', owed_key(base), message.run)
       end
     end
   end
   hint(base, topic)
-  return message.id
+  return message.id, wakes
 end
 
 -- Frees what an ending message holds: its key, and the one place of its step. What a newer

@@ -16,9 +16,13 @@ local function own_entry(events, slot, op)
   end
 end
 
--- Notes what a request wrote: a slot, and behind it whatever its answer needs.
-local function remember(ops, op, written)
+-- Notes what a request wrote: a slot, and behind it whatever its answer needs. `is_over` says that
+-- the run has ended, so that the note has an end, too.
+local function remember(ops, op, written, is_over)
   redis.call('HSET', ops, op, written)
+  if is_over then
+    redis.call('EXPIRE', ops, OPS_SECONDS)
+  end
 end
 
 -- What this request wrote, as slot, entry and the rest of the note; nil when it wrote nothing.

@@ -21,8 +21,8 @@ local function create_step(keys, event, step_id, step_name)
   return slot
 end
 
--- The status of a step that may still change; or nil and the reply that refuses the event.
--- On a finished run only the outcome of a running step is recorded, whatever it is.
+-- The statuses of a step that may still change and of its run; or nil and the reply that refuses
+-- the event. On a finished run only the outcome of a running step is recorded, whatever it is.
 local function open_step(run, step)
   local status = redis.call('HGET', step, 'status')
   if not status then
@@ -34,7 +34,7 @@ local function open_step(run, step)
   if status ~= 'running' and is_terminal(run_status) then
     return nil, { 'RUN_EXPIRED', run_status }
   end
-  return status
+  return status, nil, run_status
 end
 
 -- What every event of a step answers. `slot` is the event's own: the caller knows its payload.
@@ -42,23 +42,23 @@ local function step_reply(keys, slot, at, sent, resolve_data)
   return { 'OK', slot, at, sent, entity_row(keys.step, keys.payloads, resolve_data, slot) }
 end
 
--- Appends an event, changes the step with it, and sends the message that it brings along.
--- `changes` are pairs of the step's hash; `slot_field`, if any, points at the event, also where
--- that has no payload, or the end of a step could not be told from another one's.
-local function change_step(keys, event, changes, slot_field, resolve_data, outbox)
+-- Appends an event and changes the step with it; returns the event's slot. `changes` are pairs
+-- of the step's hash; `slot_field`, if any, points at the event, also where that has no payload,
+-- or the end of a step could not be told from another one's.
+local function change_step(keys, event, changes, slot_field)
   local slot = append(keys.events, keys.payloads, event)
   if slot_field then
     changes[#changes + 1] = slot_field
     changes[#changes + 1] = slot
   end
   redis.call('HSET', keys.step, 'updated_at', event.at, unpack(changes))
-  return step_reply(keys, slot, event.at, send_along(keys.base, event.at, outbox), resolve_data)
+  return slot
 end
 
--- Ends a step; its run is owed a wake then. The end that this very request has brought is
+-- Ends a step; a live run is owed a wake then. The end that this very request has brought is
 -- answered again, any other one refuses it.
 local function end_step(keys, event, status, slot_field, resolve_data, outbox)
-  local _, refusal = open_step(keys.run, keys.step)
+  local _, refusal, run_status = open_step(keys.run, keys.step)
   if refusal then
     local slot = redis.call('HGET', keys.step, slot_field)
     local own = own_entry(keys.events, slot, event.op)
@@ -67,10 +67,8 @@ local function end_step(keys, event, status, slot_field, resolve_data, outbox)
     end
     return step_reply(keys, slot, own.at, sent_along(keys.base, outbox), resolve_data)
   end
-  local reply = change_step(keys, event, { 'status', status, 'completed_at', event.at },
-    slot_field, resolve_data, outbox)
-  if reply[4] == '' and is_live(keys.base, keys.run_id) then
-    owe_wake(keys.base, event.at, keys.run_id)
-  end
-  return reply
+  local slot = change_step(keys, event, { 'status', status, 'completed_at', event.at }, slot_field)
+  local send = is_terminal(run_status) and send_along or send_wake_along
+  return step_reply(keys, slot, event.at, send(keys.base, event.at, outbox, keys.run_id),
+    resolve_data)
 end

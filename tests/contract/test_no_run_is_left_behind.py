@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -13,7 +14,7 @@ import pytest
 
 from redis_world import RedisWorld
 from redis_world.queue import Enqueue, FollowUp, Message
-from redis_world.testing import ManualClock
+from redis_world.testing import ManualClock, check_invariants
 from support import events as e
 from support.backends import Backend
 from support.queue_tools import content, step, wake
@@ -491,3 +492,55 @@ async def test_sweepers_do_not_get_in_each_others_way(clocked: Clocked) -> None:
     # A run whose step is queued has a message again.
     assert sum(each["woken_runs"] for each in swept) == 10
     assert len(await claim(world)) == 20
+
+
+# -- messages that an event brings along, and that do not do -------------------------------
+
+
+async def test_a_step_that_brings_another_message(clocked: Clocked) -> None:
+    """A wake, or its own message under a key that another one holds, starts no step."""
+    world, _ = clocked
+    run_id = await run_on_a_hook(world)
+    await world.events.create(run_id, e.step_created("a"), enqueue=Enqueue(NAME, wake(run_id)))
+    await world.queue.send(NAME, content(1, run_id), idempotency_key="k")
+    enqueue = Enqueue(NAME, step("b", run_id), idempotency_key="k")
+    await world.events.create(run_id, e.step_created("b"), enqueue=enqueue)
+    assert await sweep(clocked) == {**NOTHING, "queued_steps": 2}
+
+
+async def test_an_event_that_brings_a_message_for_later(clocked: Clocked) -> None:
+    world, _ = clocked
+    run_id = await run_on_a_hook(world)
+    for enqueue in (
+        Enqueue(NAME, wake(run_id), delay=30 * 24 * HOUR),
+        Enqueue(NAME, step("other", run_id)),
+    ):
+        await world.events.create(run_id, e.hook_received("hook_1"), enqueue=enqueue)
+        assert await sweep(clocked) == {**NOTHING, "woken_runs": 1}
+        assert await ack_all(world) >= 1
+
+
+async def test_what_a_finished_run_remembers_has_an_end(
+    clocked: Clocked, backend: Backend
+) -> None:
+    """Also where its last request came after its end."""
+    world, _ = clocked
+    run_id = await e.new_run(world)
+    await e.write(world, run_id, e.lazy_start("s"), COMPLETED, e.step_retrying("s"))
+    with contextlib.closing(backend.client()) as client:
+        assert 0 < client.ttl(world.connection.keys.of_run(run_id).ops) <= HOUR
+    await check_invariants(world)
+
+
+async def test_a_stream_that_went_before_its_run_came(clocked: Clocked, backend: Backend) -> None:
+    world, _ = clocked
+    run_id = e.new_run_id()
+    await world.streams.write(run_id, "kept", b"1")
+    await world.streams.write(run_id, "gone", b"1")
+    keys = world.connection.keys.of_run(run_id)
+    with contextlib.closing(backend.client()) as client:
+        # As after an hour.
+        client.delete(keys.stream("gone"), keys.writers("gone"))
+    await world.events.create(run_id, e.run_created())
+    assert await world.streams.list(run_id) == ["kept"]
+    await check_invariants(world)

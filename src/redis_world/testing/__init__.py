@@ -5,6 +5,7 @@ a clock that tests set, and a network that breaks when they say so.
 """
 
 from redis_world.testing.clock import ManualClock
+from redis_world.testing.invariants import InvariantViolationError, check_invariants
 from redis_world.testing.memory import memory_world
 from redis_world.testing.proxy import CuttingProxy, cutting_proxy
 from redis_world.testing.servers import (
@@ -16,10 +17,12 @@ from redis_world.testing.servers import (
 
 __all__ = [
     "CuttingProxy",
+    "InvariantViolationError",
     "ManualClock",
     "Server",
     "ServerUnavailableError",
     "available_kinds",
+    "check_invariants",
     "cutting_proxy",
     "memory_world",
     "redis_server",

@@ -1,0 +1,90 @@
+"""What must hold between the keys of a namespace, judged from the raw keys alone.
+
+`names` knows the keys, `snapshot` reads them; `logs` and `fold` rebuild every run from its log,
+and the other modules hold what is stored against that.
+"""
+
+from __future__ import annotations
+
+from redis_world.testing.invariants.bookkeeping import (
+    violations_of_bookkeeping,
+    violations_of_wake_sources,
+)
+from redis_world.testing.invariants.entities import violations_of_entities
+from redis_world.testing.invariants.fold import Fold
+from redis_world.testing.invariants.indexes import (
+    violations_of_hooks,
+    violations_of_meta,
+    violations_of_runs,
+)
+from redis_world.testing.invariants.logs import read_log
+from redis_world.testing.invariants.messages import Messages, violations_of_messages
+from redis_world.testing.invariants.ownership import violations_of_ownership
+from redis_world.testing.invariants.snapshot import Snapshot, read_snapshot
+from redis_world.testing.invariants.streams import violations_of_streams
+from redis_world.world import RedisWorld
+
+__all__ = ["InvariantViolationError", "check_invariants"]
+
+
+class InvariantViolationError(AssertionError):
+    """The keys of a namespace are not as a World leaves them.
+
+    Attributes:
+        violations: all that was found, a sentence each. Keys in them are spelled without the
+            prefix that those of the namespace begin with.
+    """
+
+    def __init__(self, violations: list[str], *, base: str) -> None:
+        self.violations = violations
+        lines = "".join(f"\n- {violation}" for violation in violations)
+        super().__init__(f"{len(violations)} violations under {base}{lines}")
+
+
+async def check_invariants(world: RedisWorld) -> None:
+    """Check every key of the World's namespace, without writing anything.
+
+    It looks at the keys alone: that logs are dense and say nothing twice, that every run, step,
+    hook and wait is what its log makes of it, that indexes, tokens, streams, messages and their
+    bookkeeping agree with one another, and that no key is left over.
+
+    It reads everything, logs and chunks included, into memory and in many round trips: let
+    nobody write meanwhile, or it finds halves of changes. For tests, and for operators on a
+    quiet namespace. `serialize_runs` must be as it is for the namespace's workers.
+
+    Raises:
+        InvariantViolationError: something does not hold; it tells all of it.
+        WorldUnavailableError: the server can't be reached.
+    """
+    connection, config = world.connection, world.config
+    snapshot = await read_snapshot(connection)
+    messages = Messages(snapshot)
+    folds, violations = _of_runs(snapshot)
+    violations = [
+        *snapshot.wrong,
+        *violations_of_meta(snapshot, config),
+        *violations_of_ownership(snapshot),
+        *violations,
+        *violations_of_runs(snapshot, connection.keys),
+        *violations_of_hooks(snapshot, connection.keys, folds),
+        *violations_of_streams(snapshot),
+        *violations_of_messages(snapshot, messages),
+        *violations_of_bookkeeping(snapshot, messages, serialized=config.serialize_runs),
+        *violations_of_wake_sources(snapshot, messages, folds),
+    ]
+    if violations:
+        raise InvariantViolationError(violations, base=connection.keys.base)
+
+
+def _of_runs(snapshot: Snapshot) -> tuple[dict[str, Fold], list[str]]:
+    """What the log of each run makes, and what is wrong with the logs and the runs."""
+    folds: dict[str, Fold] = {}
+    wrong: list[str] = []
+    for run_id in snapshot.run_ids:
+        log, problems = read_log(snapshot, run_id)
+        fold = Fold(run_id, log)
+        wrong += [*problems, *fold.wrong]
+        if fold.is_whole:
+            folds[run_id] = fold
+            wrong += violations_of_entities(snapshot, run_id, fold, log)
+    return folds, wrong

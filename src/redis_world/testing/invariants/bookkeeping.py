@@ -1,0 +1,112 @@
+"""What each run's bookkeeping says of its messages, and what keeps a live run from resting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from redis_world.keys import RunKeys
+from redis_world.testing.invariants.fold import Fold
+from redis_world.testing.invariants.fold_entities import ENDED
+from redis_world.testing.invariants.messages import Messages, RunMessages
+from redis_world.testing.invariants.snapshot import Hash, Snapshot, text
+
+__all__ = ["violations_of_bookkeeping", "violations_of_wake_sources"]
+
+
+def violations_of_bookkeeping(
+    snapshot: Snapshot, messages: Messages, *, serialized: bool
+) -> list[str]:
+    """Counts, the leased replay, the wake, held replays and steps are as the messages are.
+
+    `serialized`: whether a run has at most one leased replay.
+    """
+    kept = {name.owner for kind in ("run:queue", "run:held") for name in snapshot.of_kind(kind)}
+    wrong: list[str] = []
+    for run_id in sorted({*kept, *messages.of_run} - {""}):
+        real = messages.of_run.get(run_id, RunMessages())
+        book = snapshot.hash("run:queue", run_id)
+        keys = RunKeys("", run_id)
+        wrong += (f"{keys.queue}: {p}" for p in _of_counts(book, real))
+        if serialized:
+            wrong += (f"{keys.queue}: {p}" for p in _of_leased(book, real))
+        wrong += (f"{keys.queue}: {p}" for p in _of_steps(book, real))
+        wrong += (f"{keys.queue}: {p}" for p in _of_wake(run_id, book, messages))
+        held = snapshot.zset("run:held", run_id)
+        if held != real.held:
+            wrong.append(f"{keys.held} has {held}, held are in truth {real.held}")
+        if book and not snapshot.is_live(run_id) and not real.outstanding and not real.dead:
+            wrong.append(f"{keys.queue} is of no live run, and has neither messages nor letters")
+    return wrong
+
+
+def _of_counts(book: Hash, real: RunMessages) -> Iterable[str]:
+    for name, count in (("n", real.outstanding), ("dead", real.dead)):
+        if book.get(name, b"0") != b"%d" % count:
+            yield f"{name} is {text(book.get(name, b'absent'))}, in truth {count}"
+
+
+def _of_leased(book: Hash, real: RunMessages) -> Iterable[str]:
+    named = [text(book["leased"])] if "leased" in book else []
+    if named != real.leased:
+        yield f"leased is {named}, in truth {real.leased}"
+    if real.held and not real.leased and not real.due:
+        yield f"{len(real.held)} replays are held, and nothing will free them"
+
+
+def _of_steps(book: Hash, real: RunMessages) -> Iterable[str]:
+    named = {
+        name.removeprefix("step:"): [text(message_id)]
+        for name, message_id in book.items()
+        if name.startswith("step:")
+    }
+    for step in sorted({*named, *real.steps}):
+        if named.get(step) != real.steps.get(step):
+            yield f"step:{step} is {named.get(step)}, in truth {real.steps.get(step)}"
+
+
+def _of_wake(run_id: str, book: Hash, messages: Messages) -> Iterable[str]:
+    """The wake that absorbs others is one that will be delivered now and never was."""
+    if "wake" not in book:
+        return
+    wake = text(book["wake"])
+    message = messages.by_id.get(wake)
+    if message is None or (message.text("kind"), message.text("run")) != ("wake", run_id):
+        yield f"wake is {wake}, which is no wake of the run"
+    elif message.place not in {"due", "held"} or any(
+        message.number(name) for name in ("attempt", "failures", "lost")
+    ):
+        yield f"wake is {wake}, which was delivered"
+    elif message.text("due_at") != message.text("enqueued_at"):
+        yield f"wake is {wake}, which was delayed"
+
+
+def violations_of_wake_sources(
+    snapshot: Snapshot, messages: Messages, folds: Mapping[str, Fold]
+) -> list[str]:
+    """Every live run, and every step of one that is not over, will be seen to.
+
+    A live run has an outstanding message or is parked, a step a message or a debt; what has dead
+    letters waits for its operator.
+    """
+    owed, parked = snapshot.zset("owed"), snapshot.zset("parked")
+    wrong = [
+        f"owed: {member} is of a run that is not there"
+        for member in owed
+        if not snapshot.is_run(member.partition("/")[0])
+    ]
+    live = {run_id for run_id in snapshot.run_ids if snapshot.is_live(run_id)}
+    idle = {run_id for run_id in live if not messages.of_run[run_id].outstanding}
+    wrong += (f"parked: {run_id} is missing" for run_id in sorted(idle - {*parked}))
+    wrong += (f"parked: {run_id} must not be in it" for run_id in sorted({*parked} - idle))
+    for run_id in sorted(live):
+        real = messages.of_run[run_id]
+        steps = folds[run_id].entities.steps if run_id in folds else {}
+        for step_id, step in steps.items():
+            # A step that was started lazily is the matter of the replay that runs it.
+            is_open = step.fields["status"] not in ENDED and not step.is_lazy
+            is_seen_to = real.steps.get(step_id) or real.dead or f"{run_id}/{step_id}" in owed
+            if is_open and not is_seen_to:
+                wrong.append(
+                    f"{RunKeys('', run_id).step(step_id)} is not over, and has no message"
+                )
+    return wrong

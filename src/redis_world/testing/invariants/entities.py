@@ -1,0 +1,118 @@
+"""A run, its steps, hooks and waits against what its log makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from redis_world.codec import decode_data
+from redis_world.errors import WorldError
+from redis_world.keys import RunKeys
+from redis_world.testing.invariants.fold import Fold
+from redis_world.testing.invariants.fold_entities import Folded
+from redis_world.testing.invariants.logs import Entry
+from redis_world.testing.invariants.snapshot import Hash, Scores, Snapshot, text
+
+__all__ = ["compare_scores", "violations_of_entities"]
+
+_ABSENT: Final = "absent"
+
+
+def violations_of_entities(
+    snapshot: Snapshot, run_id: str, fold: Fold, log: Collection[Entry]
+) -> list[str]:
+    """What is stored otherwise than the log of its run says."""
+    keys = RunKeys("", run_id)
+    entities = fold.entities
+    waits = {name: _packed(wait) for name, wait in entities.waits.items()}
+    return [
+        *_of_run(keys.run, snapshot.hash("run", run_id), fold),
+        *_compare(keys.attributes, fold.attributes, snapshot.hash("run:attributes", run_id)),
+        *compare_scores(keys.steps, _slots(entities.steps), snapshot.zset("run:steps", run_id)),
+        *_of_hashes(snapshot, "run:step", run_id, entities.steps),
+        *compare_scores(keys.hooks, _slots(entities.hooks), snapshot.zset("run:hooks", run_id)),
+        *_of_hashes(snapshot, "run:hook", run_id, entities.hooks),
+        *compare_scores(keys.waits, _slots(entities.waits), snapshot.zset("run:waits", run_id)),
+        *_compare(keys.wait_states, waits, snapshot.hash("run:wait_states", run_id)),
+        *_compare(keys.claims, entities.claims, snapshot.hash("run:claims", run_id)),
+        *_of_ops(keys.ops, snapshot.hash("run:ops", run_id), fold, log),
+    ]
+
+
+def _of_run(key: str, stored: Hash, fold: Fold) -> Iterable[str]:
+    """The run's hash; its execution context is a copy of the one in the log, newly encoded."""
+    rest = {name: value for name, value in stored.items() if name != "execution_context"}
+    yield from _compare(key, fold.fields, rest)
+    context: Any = None
+    if "execution_context" in stored:
+        try:
+            context = decode_data(stored["execution_context"])
+        except WorldError as error:
+            yield f"{key}: its execution_context can't be read: {error}"
+            return
+    # By repr too: a NaN equals nothing.
+    if context != fold.execution_context and repr(context) != repr(fold.execution_context):
+        yield f"{key}: execution_context is {context}, by the log {fold.execution_context}"
+
+
+def _of_hashes(
+    snapshot: Snapshot, kind: str, run_id: str, folded: Mapping[str, Folded]
+) -> Iterable[str]:
+    """The hashes of the steps or hooks of a run."""
+    keys = RunKeys("", run_id)
+    spell = keys.step if kind == "run:step" else keys.hook
+    for name in sorted({*folded, *snapshot.names(kind, run_id)}):
+        key, stored = spell(name), snapshot.hash(kind, run_id, name)
+        if name not in folded:
+            what = "step of the log" if kind == "run:step" else "hook that is live by the log"
+            yield f"{key} is of no {what}"
+        elif not stored:
+            yield f"{key} is missing"
+        else:
+            yield from _compare(key, folded[name].fields, stored)
+
+
+def _of_ops(key: str, stored: Hash, fold: Fold, log: Collection[Entry]) -> Iterable[str]:
+    """What requests have left to find themselves by, while their run lives and for a while."""
+    entries = {b"%d" % entry.slot: entry for entry in log}
+    for op, note in stored.items():
+        # Behind the slot there may be what the answer needs.
+        slot = note.partition(b" ")[0]
+        if slot not in entries:
+            yield f"{key}: {op} names {text(slot)}, which is no slot of the log"
+        elif text(entries[slot].op) != op:
+            yield f"{key}: {op} names slot {text(slot)}, which another request wrote"
+    if not fold.is_over:
+        for op, slot in fold.entities.ops.items():
+            if op not in stored:
+                yield f"{key}: {op}, which wrote slot {text(slot)}, is not there"
+
+
+def _slots(folded: Mapping[str, Folded]) -> Scores:
+    return {name: float(each.slot) for name, each in folded.items()}
+
+
+def _packed(wait: Folded) -> bytes:
+    return b" ".join(wait.fields.values())
+
+
+def _compare(key: str, expected: Hash, stored: Hash) -> Iterable[str]:
+    for name in sorted({*expected, *stored}):
+        value = stored.get(name)
+        if value != expected.get(name):
+            yield f"{key}: {name} is {_shown(value)}, by the log {_shown(expected.get(name))}"
+
+
+def _shown(value: bytes | None) -> str:
+    return _ABSENT if value is None else repr(text(value))
+
+
+def compare_scores(key: str, expected: Scores, stored: Scores) -> Iterable[str]:
+    """What a sorted set has too much, or not, or under another score."""
+    for member in sorted({*expected, *stored}):
+        if member not in stored:
+            yield f"{key}: {member} is missing"
+        elif member not in expected:
+            yield f"{key}: {member} must not be in it"
+        elif stored[member] != expected[member]:
+            yield f"{key}: {member} has score {stored[member]:g}, not {expected[member]:g}"

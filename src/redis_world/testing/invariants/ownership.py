@@ -1,0 +1,40 @@
+"""Whose each key is, and which keys may expire by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from redis_world.testing.invariants.names import STREAM_KINDS
+from redis_world.testing.invariants.snapshot import Snapshot
+
+__all__ = ["violations_of_ownership"]
+
+_BEFORE_THE_RUN: Final = {"run:queue", "run:held", *STREAM_KINDS}
+"""What may be there without its run: messages and streams may come first."""
+
+
+def violations_of_ownership(snapshot: Snapshot) -> list[str]:
+    """A run's keys are of a run that exists; only what nobody would delete otherwise expires."""
+    return [*_of_owners(snapshot), *_of_expiry(snapshot)]
+
+
+def _of_owners(snapshot: Snapshot) -> Iterable[str]:
+    for name, spelled in snapshot.texts.items():
+        is_of_run = name.kind == "run" or name.kind.startswith("run:")
+        if is_of_run and name.kind not in _BEFORE_THE_RUN and not snapshot.is_run(name.owner):
+            yield f"{spelled} is of a run that is not there"
+
+
+def _of_expiry(snapshot: Snapshot) -> Iterable[str]:
+    for name, spelled in snapshot.texts.items():
+        has_run = snapshot.is_run(name.owner)
+        is_stray = name.kind in STREAM_KINDS and not has_run
+        is_over = name.kind == "run:ops" and has_run and not snapshot.is_live(name.owner)
+        expires = name in snapshot.ttls
+        if expires and not is_stray and not is_over:
+            yield f"{spelled} expires in {snapshot.ttls[name]} ms, and must not"
+        elif is_stray and not expires:
+            yield f"{spelled} is of a run that is not there, and does not expire"
+        elif is_over and not expires:
+            yield f"{spelled} is of a run that has ended, and does not expire"
