@@ -17,7 +17,8 @@ if not status or is_terminal(status) or not is_live(base, run_id) then
   redis.call('ZREM', owed, debt)
   return { 'LEFT' }
 elseif load_bookkeeping(base, run_id).dead > 0 then
-  look_again(owed, debt, at, interval, LONG)
+  -- Not for long: the end of another message's letter does not know of this step.
+  look_again(owed, debt, at, interval, interval)
   return { 'LEFT' }
 end
 -- Whatever stands for it: the debt is paid.

@@ -3,7 +3,8 @@
 --
 -- KEYS: owed, parked
 -- ARGV: base, interval, limit
--- Returns: OK owed parked, each a list of run, step or empty, queue name, workflow, step name
+-- Returns: OK owed parked, each a list of run, step or empty, queue name last used or empty,
+--   workflow, execution context of the run, step name
 --
 -- @unwaited
 -- @include lib/clock
@@ -12,14 +13,12 @@
 
 local before = later(now(), -interval)
 
-local function text(value)
-  return value or ''
-end
-
 local function describe(run_id, step_id)
-  return { run_id, step_id, text(redis.call('HGET', run_queue_key(base, run_id), 'queue')),
-    text(redis.call('HGET', run_key(base, run_id), 'workflow_name')),
-    text(step_id ~= '' and redis.call('HGET', step_key(base, run_id, step_id), 'step_name')) }
+  local run = redis.call('HMGET', run_key(base, run_id), 'workflow_name', 'execution_context')
+  local queue = redis.call('HGET', run_queue_key(base, run_id), 'queue')
+  local step_name = step_id ~= ''
+    and redis.call('HGET', step_key(base, run_id, step_id), 'step_name')
+  return { run_id, step_id, queue or '', run[1] or '', run[2] or '', step_name or '' }
 end
 
 local function oldest(index)

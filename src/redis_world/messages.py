@@ -22,6 +22,7 @@ __all__ = [
     "backoff",
     "check_topic",
     "dead_letter_from",
+    "default_queue_name",
     "encode_body",
     "kind_of",
     "message_args",
@@ -71,6 +72,21 @@ def check_topic(topic: str) -> str:
             f"{topic!r} is no topic: they are __wkf_workflow_ or __<namespace>_wkf_workflow_"
         )
     return topic
+
+
+def default_queue_name(
+    run_id: str, workflow_name: str, execution_context: Mapping[str, Any]
+) -> str:
+    """The queue of a run that never had a message: its workflow's, as clients name it.
+
+    Clients of a namespace tell it in the run's execution context, as `queueNamespace`.
+    """
+    namespace = execution_context.get("queueNamespace")
+    topic = f"__{namespace}_wkf_workflow_"
+    if not isinstance(namespace, str) or not _TOPIC.fullmatch(topic):
+        topic = "__wkf_workflow_"
+    # There has to be something behind the topic, and a workflow may be called nothing.
+    return topic + (workflow_name or run_id)
 
 
 def backoff(failures: int) -> float:

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from redis_world.codec import from_ms, to_duration_ms
+from redis_world.codec import decode_data, from_ms, to_duration_ms
 from redis_world.connection import Connection
 from redis_world.ids import IdFactory
-from redis_world.messages import Enqueue, message_args
+from redis_world.messages import Enqueue, default_queue_name, message_args
 
 __all__ = ["Sweeper"]
 
@@ -24,8 +24,6 @@ _AT_ONCE: Final = 100
 """Candidates of one look."""
 _MAX_LOOKS: Final = 1000
 """Looks of one round: what is left then is the next round's."""
-_DEFAULT_TOPIC: Final = "__wkf_workflow_"
-"""Where the runs go that never had a message."""
 
 
 class _Candidate(NamedTuple):
@@ -38,9 +36,12 @@ class _Candidate(NamedTuple):
 
 
 def _candidate(row: Sequence[bytes]) -> _Candidate:
-    run_id, step_id, queue_name, workflow_name, step_name = (part.decode() for part in row)
-    # A queue name needs something behind its topic, and a workflow may be called nothing.
-    queue_name = queue_name or _DEFAULT_TOPIC + (workflow_name or run_id)
+    run_id, step_id, queue_name, workflow_name, step_name = (
+        row[place].decode() for place in (0, 1, 2, 3, 5)
+    )
+    if not queue_name:
+        context = decode_data(row[4]) if row[4] else {}
+        queue_name = default_queue_name(run_id, workflow_name, context)
     return _Candidate(run_id, step_id, queue_name, step_name)
 
 

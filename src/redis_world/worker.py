@@ -226,7 +226,7 @@ class Worker:
 
     async def _deliver(self, message: Message, heart: _Heart) -> None:
         handler = self._handlers[message.topic]
-        with heart.keeping(message):
+        with heart.keeping(message) as kept_lease:
             try:
                 continuation = await handler(
                     message.payload,
@@ -244,8 +244,10 @@ class Worker:
                     await asyncio.shield(self._world.queue.give_back(message))
                     raise
                 # Its own error, be it the cancellation of a task of the handler's.
+                kept_lease.is_handled = True
                 await self._retry(message, error)
                 return
+            kept_lease.is_handled = True
             kept = await self._world.queue.ack(message, follow_up=follow_up)
         if not kept:
             logger.warning(
@@ -314,6 +316,8 @@ class _Kept:
     message: Message
     since: float
     lost: bool = False
+    is_handled: bool = False
+    """Whether its end is on the way: a beat that crosses it finds no lease, and none is lost."""
 
 
 class _Heart:
@@ -341,12 +345,13 @@ class _Heart:
         self._thread.join()
 
     @contextlib.contextmanager
-    def keeping(self, message: Message) -> Iterator[None]:
+    def keeping(self, message: Message) -> Iterator[_Kept]:
         """Extend the lease of a message for the length of a block."""
+        kept = _Kept(message, time.monotonic())
         with self._lock:
-            self._kept[message.receipt + message.message_id] = _Kept(message, time.monotonic())
+            self._kept[message.receipt + message.message_id] = kept
         try:
-            yield
+            yield kept
         finally:
             with self._lock:
                 del self._kept[message.receipt + message.message_id]
@@ -377,7 +382,7 @@ class _Heart:
     def _is_kept(self, item: _Kept) -> bool:
         """Whether it is still in work: one that has just ended has no lease to lose."""
         with self._lock:
-            return item in self._kept.values()
+            return not item.is_handled and item in self._kept.values()
 
     def _due(self) -> list[_Kept]:
         now = time.monotonic()

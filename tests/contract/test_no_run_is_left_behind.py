@@ -119,6 +119,20 @@ async def test_a_workflow_without_a_name(clocked: Clocked) -> None:
     assert message.run_id == run_id
 
 
+@pytest.mark.parametrize(
+    ("namespace", "topic"),
+    [("orders", "__orders_wkf_workflow_"), ("No!", TOPIC), (7, TOPIC), ("", TOPIC)],
+)
+async def test_a_client_of_a_namespace(clocked: Clocked, namespace: Any, topic: str) -> None:
+    """It died before its first message: the run itself tells where its workers are."""
+    world, _ = clocked
+    context = {"queueNamespace": namespace}
+    run_id = await e.new_run(world, "pending", executionContext=context)
+    assert await sweep(clocked) == {**NOTHING, "woken_runs": 1}
+    (message,) = await claim(world, topic)
+    assert (message.run_id, message.queue_name) == (run_id, topic + "workflow//w")
+
+
 @pytest.mark.parametrize("event", DEBTS)
 @pytest.mark.parametrize("message", [wake, lambda run_id: content(1, run_id)])
 async def test_a_message_right_behind_it_pays(

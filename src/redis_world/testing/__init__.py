@@ -8,6 +8,7 @@ from redis_world.testing.clock import ManualClock
 from redis_world.testing.invariants import InvariantViolationError, check_invariants
 from redis_world.testing.memory import memory_world
 from redis_world.testing.proxy import CuttingProxy, cutting_proxy
+from redis_world.testing.reference import ReferenceWorld
 from redis_world.testing.servers import (
     Server,
     ServerUnavailableError,
@@ -19,6 +20,7 @@ __all__ = [
     "CuttingProxy",
     "InvariantViolationError",
     "ManualClock",
+    "ReferenceWorld",
     "Server",
     "ServerUnavailableError",
     "available_kinds",

@@ -1,0 +1,252 @@
+"""`world.events` of the reference: writing and reading logs (contract, sections 5 and 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from redis_world.errors import EventNotFoundError, InvalidEventError, InvalidInputError
+from redis_world.events.validation import parse_event, validate_event
+from redis_world.ids import event_slot
+from redis_world.messages import Enqueue, run_of
+from redis_world.models import (
+    BaseEvent,
+    Event,
+    EventResult,
+    Page,
+    ResolveData,
+    SortOrder,
+)
+from redis_world.paging import event_cursor, parse_event_cursor
+from redis_world.testing.reference import hook_rules, run_rules, step_rules, wait_rules
+from redis_world.testing.reference.debts import owe_for_event, tidy
+from redis_world.testing.reference.delivery import message_of, push
+from redis_world.testing.reference.pages import page_of_log
+from redis_world.testing.reference.request import check_text, prepare
+from redis_world.testing.reference.state import State, StoredEvent
+from redis_world.testing.reference.views import (
+    event_view,
+    hook_view,
+    run_view,
+    step_view,
+    wait_view,
+)
+from redis_world.testing.reference.write import Outcome, Write
+
+__all__ = ["ReferenceEvents"]
+
+_RULES: Final[dict[str, Callable[[Write], Outcome]]] = {
+    rule.__name__: rule
+    for rule in (
+        run_rules.run_created,
+        run_rules.run_started,
+        run_rules.run_completed,
+        run_rules.run_failed,
+        run_rules.run_cancelled,
+        run_rules.attr_set,
+        step_rules.step_created,
+        step_rules.step_started,
+        step_rules.step_completed,
+        step_rules.step_failed,
+        step_rules.step_retrying,
+        hook_rules.hook_created,
+        hook_rules.hook_received,
+        hook_rules.hook_disposed,
+        wait_rules.wait_created,
+        wait_rules.wait_completed,
+    )
+}
+
+
+class ReferenceEvents:
+    """Writes and reads event logs."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    async def create(
+        self,
+        run_id: str | None,
+        event: BaseEvent | Mapping[str, Any],
+        *,
+        resolve_data: ResolveData = "all",
+        resume_id: str | None = None,
+        payload_digest: str | None = None,
+        occurred_at: datetime | None = None,
+        request_id: str | None = None,
+        skip_preload: bool = False,
+        since_cursor: str | None = None,
+        event_count: int | None = None,
+        preload_events: bool = False,
+        enqueue: Enqueue | None = None,
+        compute_instance_id: str | None = None,  # noqa: ARG002 - accepted by contract
+        replay_divergence_count: int | None = None,  # noqa: ARG002
+        via_step_dispatch: bool | None = None,  # noqa: ARG002
+        v1_compat: bool = False,
+    ) -> EventResult:
+        """Record one event and change the entity that it is about, as `RedisWorld` does.
+
+        Args:
+            run_id: the run; None on run_created lets this World make the id.
+            event: a model of `redis_world.models`, or the wire's camelCase mapping.
+            resolve_data: `none` leaves payloads out of the answer.
+            resume_id: on hook_received, the id of the resume: it is recorded once.
+            payload_digest: on hook_received, what tells two payloads of one resume apart.
+            occurred_at: when it happened, stored beside the World's time.
+            request_id: has no effect: within one process no reply is lost.
+            skip_preload: on run_started, leave the log out of the answer.
+            since_cursor: return the events after this cursor, the own one included.
+            event_count: how many events the writer had seen: return those between them and this
+                one; `since_cursor` wins over it.
+            preload_events: on hook_received, return the run and its whole log; it wins over the
+                two above.
+            enqueue: a message that is sent with the event, or with neither.
+            compute_instance_id: accepted and ignored, as the next two are.
+            replay_divergence_count: accepted and ignored.
+            via_step_dispatch: accepted and ignored.
+            v1_compat: only False.
+
+        Raises:
+            InvalidEventError, AttributeValidationError: bad input; nothing was stored.
+            WorldError: as sections 4 and 5 of the contract say; nothing was stored.
+        """
+        # What can be judged without state comes first, whether or not the run exists.
+        if v1_compat:
+            raise InvalidEventError("v1_compat: legacy runs never existed in this World")
+        model = parse_event(event)
+        validate_event(model)
+        after = None if since_cursor is None else parse_event_cursor(since_cursor)
+        _check_event_count(event_count)
+        if resolve_data not in ("all", "none"):
+            raise InvalidInputError(f"resolve_data is 'all' or 'none', not {resolve_data!r}")
+        write = prepare(
+            self._state,
+            run_id,
+            model,
+            resume_id=resume_id,
+            payload_digest=payload_digest,
+            request_id=request_id,
+            occurred_at=occurred_at,
+        )
+        message = None
+        if enqueue is not None:
+            if run_of(enqueue.payload) not in ("", write.run_id):
+                raise InvalidInputError("an event brings along a message of its own run")
+            message = message_of(self._state, enqueue)
+
+        outcome = _RULES[model.event_type](write)
+        sent = None if message is None else push(self._state, message)
+        is_new = message is not None and sent == message.message_id
+        owe_for_event(self._state, write, outcome, message if is_new else None)
+        tidy(self._state, write.run_id)
+        self._state.changed.ring()
+
+        result = self._result(write, outcome, resolve_data)
+        if sent is not None:
+            result["message_id"] = sent
+        if preload_events and model.event_type == "hook_received":
+            run = self._state.runs[write.run_id]
+            result["run"] = run_view(run, resolve_data)
+            result["max_events"] = self._state.config.max_events_per_run
+            result |= self._told(write.run_id, resolve_data, after=0)
+        elif after is not None:
+            result |= self._told(write.run_id, resolve_data, after=after)
+        elif event_count is not None and outcome.slot > event_count + 1:
+            result |= self._told(
+                write.run_id, resolve_data, after=event_count, before=outcome.slot
+            )
+        elif model.event_type == "run_started" and not skip_preload:
+            result |= self._told(write.run_id, resolve_data, after=0)
+        return EventResult(**result)
+
+    async def get(self, run_id: str, event_id: str, *, resolve_data: ResolveData = "all") -> Event:
+        """Read one event.
+
+        Raises:
+            EventNotFoundError: the run has no such event.
+        """
+        slot = event_slot(event_id)
+        for event in self._log(run_id):
+            if event.slot == slot:
+                return event_view(run_id, event, resolve_data)
+        raise EventNotFoundError(event_id)
+
+    async def list(
+        self,
+        run_id: str,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        sort_order: SortOrder = "asc",
+        resolve_data: ResolveData = "all",
+    ) -> Page[Event]:
+        """List a log, or the part of it behind a cursor; without a limit all of the rest.
+
+        Raises:
+            InvalidCursorError: the cursor is neither of an earlier page nor `eid:<event id>`.
+        """
+        return page_of_log(run_id, self._log(run_id), limit, cursor, sort_order, resolve_data)
+
+    async def list_by_correlation_id(
+        self,
+        run_id: str,
+        correlation_id: str,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        sort_order: SortOrder = "asc",
+        resolve_data: ResolveData = "all",
+    ) -> Page[Event]:
+        """List the events of one step, hook or wait."""
+        events = [event for event in self._log(run_id) if event.correlation_id == correlation_id]
+        return page_of_log(run_id, events, limit, cursor, sort_order, resolve_data)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _log(self, run_id: str) -> Sequence[StoredEvent]:
+        check_text(run_id)
+        run = self._state.runs.get(run_id)
+        return () if run is None else run.events
+
+    def _result(self, write: Write, outcome: Outcome, resolve_data: ResolveData) -> dict[str, Any]:
+        """The event as it is stored, and the entity that it changed."""
+        result: dict[str, Any] = {}
+        run, corr = self._state.runs[write.run_id], write.correlation_id
+        if outcome.event is not None:
+            result["event"] = event_view(write.run_id, outcome.event, resolve_data)
+        match outcome.shows:
+            case "run":
+                result["run"] = run_view(run, resolve_data)
+                result["max_events"] = self._state.config.max_events_per_run
+            case "step":
+                result["step"] = step_view(run.steps[corr], resolve_data)
+            case "hook":
+                environment = self._state.config.environment
+                result["hook"] = hook_view(run.hooks[corr], run, environment, resolve_data)
+            case "wait":
+                result["wait"] = wait_view(run.waits[corr])
+            case _:
+                pass
+        if outcome.step_created is not None:
+            result["step_created"] = outcome.step_created
+        return result
+
+    def _told(
+        self, run_id: str, resolve_data: ResolveData, *, after: int, before: int | None = None
+    ) -> dict[str, Any]:
+        """What an answer tells of the log: all behind a slot, or what is between two."""
+        log = self._log(run_id)
+        told = log[after:] if before is None else log[after : before - 1]
+        return {
+            "events": [event_view(run_id, event, resolve_data) for event in told],
+            "cursor": event_cursor(max(after, len(log))) if before is None else None,
+            "has_more": False,
+        }
+
+
+def _check_event_count(count: int | None) -> None:
+    if count is None:
+        return
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise InvalidInputError(f"event_count is a number from 0 up, not {count!r}")

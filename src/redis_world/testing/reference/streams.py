@@ -1,0 +1,153 @@
+"""`world.streams` of the reference: append-only logs of chunks (contract, section 8)."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final
+
+from redis_world.errors import InvalidInputError, StreamClosedError
+from redis_world.models import StreamChunk, StreamChunksPage, StreamInfo
+from redis_world.paging import DEFAULT_LIMIT, check_limit, parse_cursor
+from redis_world.testing.reference.request import check_text
+from redis_world.testing.reference.state import State, StoredStream
+
+__all__ = ["ReferenceStreams"]
+
+_MAX_CHUNKS: Final = 100_000
+"""Chunks of one write."""
+
+
+class ReferenceStreams:
+    """Writes and reads streams. They need no run, and know nothing of its status.
+
+    Without a run a stream goes an hour after its last write.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    async def write(self, run_id: str, name: str, chunk: bytes) -> None:
+        """Append a chunk, creating the stream if need be.
+
+        Raises:
+            StreamClosedError: the stream is closed; nothing was stored.
+            InvalidInputError: the chunk is not bytes, or too large.
+        """
+        await self.write_many(run_id, name, [chunk])
+
+    async def write_many(self, run_id: str, name: str, chunks: Sequence[bytes]) -> None:
+        """Append chunks in order, all of them or none.
+
+        Raises:
+            StreamClosedError: the stream is closed; nothing was stored.
+            InvalidInputError: a chunk is not bytes, or too large, or there are more than 100,000.
+        """
+        limit = self._state.config.max_payload_bytes
+        for chunk in chunks:
+            if not isinstance(chunk, bytes | bytearray | memoryview):
+                raise InvalidInputError(f"a chunk is bytes, not {type(chunk).__name__}")
+            if len(chunk) > limit:
+                raise InvalidInputError(f"a chunk has {len(chunk)} bytes; the limit is {limit}")
+        if len(chunks) > _MAX_CHUNKS:
+            raise InvalidInputError(
+                f"{len(chunks)} chunks in one write; the limit is {_MAX_CHUNKS}"
+            )
+        if not chunks:
+            return
+        stream = self._opened(run_id, name)
+        if stream.done:
+            raise StreamClosedError(f"stream {name!r} of run {run_id} is closed")
+        stream.chunks += [bytes(chunk) for chunk in chunks]
+        stream.written_at = self._state.now_ms()
+        self._state.changed.ring()
+
+    async def close(self, run_id: str, name: str) -> None:
+        """Close a stream, creating it if need be; closing it again changes nothing."""
+        stream = self._opened(run_id, name)
+        if not stream.done:
+            stream.done = True
+            stream.written_at = self._state.now_ms()
+            self._state.changed.ring()
+
+    async def read(
+        self, run_id: str, name: str, *, start_index: int = 0
+    ) -> AsyncGenerator[bytes, None]:
+        """Read a stream live, until it is closed.
+
+        Args:
+            run_id: the run.
+            name: the stream.
+            start_index: the first chunk to give; a negative one counts from the current end,
+                clamped at 0.
+
+        Yields:
+            The chunks in order; empty ones have an index but are left out.
+        """
+        if isinstance(start_index, bool) or not isinstance(start_index, int):
+            raise InvalidInputError(f"start_index is a whole number, not {start_index!r}")
+        length = len(self._look(run_id, name).chunks)
+        index = start_index if start_index >= 0 else max(0, length + start_index)
+        while True:
+            # Asked for before the look: a write in between is not missed.
+            changed = self._state.changed.next()
+            stream = self._look(run_id, name)
+            if index < len(stream.chunks):
+                chunk = stream.chunks[index]
+                index += 1
+                if chunk:
+                    yield chunk
+            elif stream.done:
+                return
+            else:
+                await changed.wait()
+
+    async def list(self, run_id: str) -> builtins.list[str]:
+        """The names of all streams of a run, sorted."""
+        check_text(run_id)
+        self._state.forget_orphan_streams()
+        return sorted(name for run, name in self._state.streams if run == run_id)
+
+    async def get_info(self, run_id: str, name: str) -> StreamInfo:
+        """How far a stream has been written: tail index -1, not done, for an unknown one."""
+        stream = self._look(run_id, name)
+        return StreamInfo(tail_index=len(stream.chunks) - 1, done=stream.done)
+
+    async def get_chunks(
+        self, run_id: str, name: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    ) -> StreamChunksPage:
+        """Read a page of what is there now, empty chunks included.
+
+        Raises:
+            InvalidCursorError: the cursor is not one of this listing.
+        """
+        check_limit(limit)
+        first = int(parse_cursor("chunks", cursor) or "0")
+        stream = self._look(run_id, name)
+        rest = [
+            StreamChunk(index=index, data=chunk)
+            for index, chunk in enumerate(stream.chunks)
+            if index >= first
+        ]
+        has_more = len(rest) > limit
+        return StreamChunksPage(
+            data=rest[:limit],
+            # Unlike other listings', the last page has no cursor.
+            cursor=f"chunks:{first + limit}" if has_more else None,
+            has_more=has_more,
+            done=stream.done,
+        )
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _look(self, run_id: str, name: str) -> StoredStream:
+        """The stream, or an empty one that is not kept."""
+        check_text(run_id, name)
+        self._state.forget_orphan_streams()
+        return self._state.streams.get((run_id, name), StoredStream())
+
+    def _opened(self, run_id: str, name: str) -> StoredStream:
+        """The stream, created if need be."""
+        check_text(run_id, name)
+        self._state.forget_orphan_streams()
+        return self._state.streams.setdefault((run_id, name), StoredStream())
