@@ -13,9 +13,6 @@
 local at = now()
 if not is_old(owed, run_id, at, interval) then
   return { 'LEFT' }
-elseif not is_live(base, run_id) then
-  redis.call('ZREM', owed, run_id)
-  return { 'LEFT' }
 end
 local state = load_bookkeeping(base, run_id)
 if state.dead > 0 then

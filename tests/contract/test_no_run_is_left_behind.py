@@ -500,6 +500,8 @@ async def test_sweepers_do_not_get_in_each_others_way(clocked: Clocked) -> None:
     runs = [await resting_run(world) for _ in range(20)]
     for run_id in runs[:10]:
         await e.write(world, run_id, e.step_created("s"))
+    for run_id in runs[10:15]:
+        await e.write(world, run_id, e.lazy_start("s"), e.step_completed("s"))
     await clock.advance(INTERVAL)
     swept = await asyncio.gather(*(world.sweep() for _ in range(8)))
     assert sum(each["queued_steps"] for each in swept) == 10
