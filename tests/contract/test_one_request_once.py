@@ -29,14 +29,14 @@ LOST: Final = {"once": 1, "twice": 2}
 
 @contextlib.contextmanager
 def replies_lost(times: int = 1) -> Iterator[None]:
-    """Lose the replies to the next round trips; the server has run what was asked."""
+    """Lose the replies to the next round trips with scripts; the server has run them."""
     original = sender.round_trip
     left = times
 
     async def round_trip(client: Any, commands: Sequence[sender.Command]) -> list[sender.Reply]:
         nonlocal left
         replies = await original(client, commands)
-        if left:
+        if left and any(command[0] in (b"EVALSHA", "EVAL") for command in commands):
             left -= 1
             raise redis.exceptions.ConnectionError("lost on purpose")
         return replies
@@ -92,6 +92,19 @@ async def prepared(world: RedisWorld, case: Case) -> str:
     for event in case.before:
         await world.events.create(run_id, event)
     return run_id
+
+
+@pytest.mark.parametrize("name", EVENTS)
+async def test_an_event_without_a_message(world: RedisWorld, name: str) -> None:
+    case = EVENTS[name]
+    run_id = await prepared(world, case)
+    before = await e.log_types(world, run_id)
+    with replies_lost():
+        result = await world.events.create(run_id, case.event, **dict(case.options))
+    assert result.message_id is None
+    added = 2 if name in {"run_started, resilient", "step_started, lazy"} else 1
+    assert len(await e.log_types(world, run_id)) == len(before) + added
+    await check_invariants(world)
 
 
 @pytest.mark.parametrize("times", LOST.values(), ids=LOST)
@@ -226,7 +239,6 @@ async def test_a_death_and_what_comes_after(backend: Backend) -> None:
         assert len(letters) == 4
         assert {letter.failures for letter in letters} == {2}
         with replies_lost(2):
-            # The look for its topic, and the redrive itself.
             assert await world.queue.redrive(letters[0].message_id) == letters[0].message_id
         with pytest.raises(MessageNotFoundError):
             await world.queue.redrive(letters[0].message_id)
