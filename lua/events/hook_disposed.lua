@@ -33,4 +33,4 @@ redis.call('HSET', claims, 'gone:' .. correlation_id, slot)
 remove_hook(base, run_id, correlation_id)
 -- The sweeper left a run with this hook alone for long; it may have nothing to wait for now.
 redis.call('ZADD', parked_key(base), 'XX', at, run_id)
-return { 'OK', slot, at, send_along(base, at, outbox) }
+return { 'OK', slot, at, (send_along(base, at, outbox)) }

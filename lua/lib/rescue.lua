@@ -31,5 +31,5 @@ end
 -- The message that the sweeper sends: plain, and due now.
 local function rescue(base, topic, at, message)
   message.deployment, message.headers, message.due_at = '', '', at
-  return { 'OK', push(base, topic, at, message) }
+  return { 'OK', (push(base, topic, at, message)) }
 end
