@@ -1,0 +1,77 @@
+"""A message as a script was told to send it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from redis_world.codec import decode_data
+from redis_world.messages import run_of, step_of
+
+__all__ = ["Sent"]
+
+
+class Sent(NamedTuple):
+    """A message as it was to be sent."""
+
+    run_id: str
+    message_id: str
+    kind: bytes
+    step: bytes
+    key: bytes
+    queue: bytes
+    body: bytes
+    delay: bytes
+
+    @classmethod
+    def of(cls, args: Mapping[str, bytes]) -> Sent:
+        """As `queue/send` has it."""
+        names = ("kind", "step_id", "idempotency", "queue_name", "body", "delay")
+        return cls(
+            args["run_id"].decode(), args["message_id"].decode(), *(args[name] for name in names)
+        )
+
+    @classmethod
+    def along(cls, outbox: bytes) -> Sent:
+        """As an event brings it along."""
+        _, message_id, run_id, kind, step, key, queue, *_, body, delay = _netstrings(outbox)
+        return cls(run_id.decode(), message_id.decode(), kind, step, key, queue, body, delay)
+
+    @classmethod
+    def behind(cls, args: Mapping[str, bytes], queue: bytes) -> Sent:
+        """As a continuation."""
+        payload = decode_data(args["body"])
+        return cls(
+            run_of(payload),
+            args["follow_up_id"].decode(),
+            args["kind"],
+            step_of(payload).encode(),
+            args["idempotency"],
+            queue,
+            args["body"],
+            args["delay"],
+        )
+
+    @classmethod
+    def rescuing(cls, args: Mapping[str, bytes]) -> Sent:
+        """As the sweeper sends it."""
+        step = args.get("step_id", b"")
+        return cls(
+            args["run_id"].decode(),
+            args["message_id"].decode(),
+            b"step" if step else b"wake",
+            step,
+            args.get("idempotency", b""),
+            args["queue_name"],
+            args["body"],
+            b"0",
+        )
+
+
+def _netstrings(packed: bytes) -> list[bytes]:
+    found = []
+    while packed:
+        length, _, rest = packed.partition(b":")
+        found.append(rest[: int(length)])
+        packed = rest[int(length) :]
+    return found
