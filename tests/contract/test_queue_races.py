@@ -12,9 +12,8 @@ import pytest
 
 from redis_world import RedisWorld
 from redis_world.queue import FollowUp, Message
-from redis_world.testing import ManualClock
+from redis_world.testing import ManualClock, check_invariants
 from support.backends import Backend
-from support.queue_invariants import QueueState
 from support.queue_tools import (
     TOPIC,
     claim_one,
@@ -44,11 +43,6 @@ async def race(worlds: list[RedisWorld], call: Callable[[RedisWorld], Awaitable[
     return await asyncio.gather(*(call(worlds[i % len(worlds)]) for i in range(RIVALS)))
 
 
-def check(backend: Backend, world: RedisWorld) -> None:
-    with contextlib.closing(backend.client()) as client:
-        assert QueueState(client, world.connection.keys.base).violations() == []
-
-
 # -- races ----------------------------------------------------------------------------------
 
 
@@ -58,7 +52,7 @@ async def test_a_message_goes_to_one_of_twenty_claimers(backend: Backend) -> Non
         answers = await race(worlds, lambda world: world.queue.claim(TOPIC))
         claimed = [message.message_id for messages in answers for message in messages]
         assert claimed == [sent]
-        check(backend, worlds[0])
+        await check_invariants(worlds[0])
 
 
 async def test_twenty_claimers_share_all_messages(backend: Backend) -> None:
@@ -77,7 +71,7 @@ async def test_a_run_of_many_replays_gives_one_to_twenty_claimers(backend: Backe
             answers = await race(worlds, lambda world: world.queue.claim(TOPIC, limit=3))
             (message,) = [message for messages in answers for message in messages]
             assert await worlds[0].queue.ack(message)
-        check(backend, worlds[0])
+        await check_invariants(worlds[0])
 
 
 async def test_one_of_twenty_acks_is_true_and_one_continuation_is_sent(backend: Backend) -> None:
@@ -90,7 +84,7 @@ async def test_one_of_twenty_acks_is_true_and_one_continuation_is_sent(backend: 
         assert sorted(answers) == [False] * (RIVALS - 1) + [True]
         stats = await worlds[0].queue.stats(TOPIC)
         assert (stats.ready, stats.delayed, stats.leased) == (0, 1, 0)
-        check(backend, worlds[0])
+        await check_invariants(worlds[0])
 
 
 async def test_one_end_of_a_lease_wins(backend: Backend) -> None:
@@ -108,7 +102,7 @@ async def test_one_end_of_a_lease_wins(backend: Backend) -> None:
                 ends[(first + i) % 3](worlds[i % len(worlds)], message) for i in range(RIVALS)
             ]
             assert sorted(await asyncio.gather(*calls)) == [False] * (RIVALS - 1) + [True]
-            check(backend, worlds[0])
+            await check_invariants(worlds[0])
             for again in await worlds[0].queue.claim(TOPIC):
                 await worlds[0].queue.ack(again)
 
@@ -125,7 +119,7 @@ async def test_twenty_sends_are_one_message(
         ids = await race(worlds, lambda world: send(world, payload, **options))
         assert len({*ids}) == 1
         assert (await worlds[0].queue.stats(TOPIC)).ready == 1
-        check(backend, worlds[0])
+        await check_invariants(worlds[0])
 
 
 async def test_an_expired_lease_is_freed_once(backend: Backend) -> None:
@@ -141,7 +135,7 @@ async def test_an_expired_lease_is_freed_once(backend: Backend) -> None:
         answers = await asyncio.gather(*(world.queue.claim(TOPIC) for _ in range(RIVALS)))
         (message,) = [message for messages in answers for message in messages]
         assert message.attempt == 2
-        check(backend, world)
+        await check_invariants(world)
 
 
 async def test_sends_and_ends_race_without_a_loss(backend: Backend) -> None:
@@ -162,4 +156,4 @@ async def test_sends_and_ends_race_without_a_loss(backend: Backend) -> None:
                 for message in rest:
                     assert await worlds[0].queue.ack(message)
             assert delivered == {*ids}
-        check(backend, worlds[0])
+        await check_invariants(worlds[0])
