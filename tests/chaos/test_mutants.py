@@ -1,6 +1,6 @@
 """The simulation finds every rule of the queue that is taken away.
 
-Each mutant is a text of the scripts replaced by another one (`support/simulation_mutants.py`); a
+Each mutant is a text of the scripts replaced by another one (`support/simulation_mutants_*.py`); a
 text that is not there any more, or is there twice, fails. `make chaos` also lives each life with
 all rules, and tells how many other lives find the mutant.
 """
@@ -14,11 +14,14 @@ import pytest
 
 from support.backends import Backend
 from support.queue_simulation import simulate
-from support.simulation_mutants import MUTANTS, Mutant
+from support.simulation_mutants import Mutant
+from support.simulation_mutants_of_resends import RESENDS
+from support.simulation_mutants_of_rules import RULES
 
 IS_LONG: Final = os.environ.get("REDIS_WORLD_CHAOS") == "long"
 SEEDS: Final = 20
 LONG_LIFE: Final = 320
+MUTANTS: Final = {**RULES, **RESENDS}
 
 pytestmark = pytest.mark.parametrize("backend", ["memory"], indirect=True)
 each_mutant = pytest.mark.parametrize("name", MUTANTS)

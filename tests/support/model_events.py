@@ -52,10 +52,10 @@ def some(chance: Random, /, **values: Any) -> dict[str, Any]:
     }
 
 
-def params(chance: Random, scene: Scene) -> Params:
-    """Optional parameters of `events.create`."""
+def params(chance: Random, scene: Scene, wire: e.Wire) -> Params:
+    """Optional parameters of the creation of an event."""
     slots = range(10)
-    return some(
+    found = some(
         chance,
         resolve_data=("all", "none"),
         since_cursor=[f"eid:{e.event_id(slot)}" for slot in slots],
@@ -64,16 +64,15 @@ def params(chance: Random, scene: Scene) -> Params:
         preload_events=(True, False),
         occurred_at=scene.moments,
     )
+    if wire["eventType"] == "hook_received" and chance.random() < 0.6:
+        found["resume_id"] = chance.choice(["r1", "r1", "r2", ""])
+        found["payload_digest"] = chance.choice(["d1", "d2", "", None])
+    return found
 
 
-def resume(chance: Random) -> Params:
-    """Parameters of hook_received, which may be a resume that was received before."""
-    return some(chance, resume_id=("r1", "r1", "r2", ""), payload_digest=("d1", "d2", "d1", ""))
-
-
-def creation(chance: Random) -> e.Wire:
+def creation(chance: Random, *, resilient: bool = False) -> e.Wire:
     """A run_created, or a run_started that creates its run if need be."""
-    kind = chance.choice(["run_created", "run_created", "run_started"])
+    kind = "run_started" if resilient or chance.random() < 0.3 else "run_created"
     # Without an input it would create nothing.
     data = some(chance, input=_PAYLOADS)
     if kind == "run_started":
@@ -96,28 +95,39 @@ def creation(chance: Random) -> e.Wire:
     )
 
 
-def change_of_run(chance: Random, scene: Scene) -> e.Wire:
-    """Whatever happens to a run after its creation; it ends rarely, or little would happen."""
-    kinds = ["attr_set", "run_started", "run_completed", "run_failed", "run_cancelled"]
-    match chance.choices(kinds, [6, 3, 1, 1, 1])[0]:
-        case "attr_set":
-            keys = chance.sample(["color", "size", "$x"], chance.randint(0, 2))
-            reserved = {"allowReservedAttributes": True} if "$x" in keys else {}
-            return e.attr_set(
-                {key: chance.choice(["red", "blue", None]) for key in keys},
-                chance.choice([*scene.names("a"), None]),
-                step=chance.choice([None, None, *scene.names("s")]),
-                **chance.choice([reserved, reserved, {}]),
-            )
-        case "run_completed":
+def end_of_run(chance: Random) -> e.Wire:
+    match chance.choice(["completed", "failed", "cancelled"]):
+        case "completed":
             return _event("run_completed", None, **some(chance, output=_PAYLOADS))
-        case "run_failed":
+        case "failed":
             data = some(chance, error=_PAYLOADS, errorCode=("E", None))
             return _event("run_failed", None, **data)
-        case "run_cancelled":
-            return e.event("run_cancelled", **some(chance, cancelReason=("why", None)))
         case _:
-            return e.event("run_started")
+            return e.event("run_cancelled", **some(chance, cancelReason=("why", None)))
+
+
+def changes_of_run(chance: Random, scene: Scene) -> list[e.Wire]:
+    """What happens to a run between its creation and its end."""
+    return [
+        e.event("run_started") if chance.random() < 0.2 else _attr_set(chance, scene)
+        for _ in range(chance.randint(1, 2))
+    ]
+
+
+def _attr_set(chance: Random, scene: Scene) -> e.Wire:
+    keys = chance.sample(["color", "size", "$x"], chance.randint(0, 2))
+    reserved = {"allowReservedAttributes": True} if "$x" in keys else {}
+    return e.attr_set(
+        {key: chance.choice(["red", "blue", None]) for key in keys},
+        chance.choice([*scene.names("a"), None]),
+        step=chance.choice([None, None, None, *scene.names("s")]),
+        **chance.choice([reserved, reserved, {}]),
+    )
+
+
+def rivals_of_run(chance: Random, scene: Scene) -> list[e.Wire]:
+    """A creation that comes too late, or an end."""
+    return [chance.choice([creation, end_of_run])(chance)]
 
 
 def life_of_step(chance: Random, scene: Scene) -> list[e.Wire]:
@@ -132,7 +142,7 @@ def life_of_step(chance: Random, scene: Scene) -> list[e.Wire]:
 def life_of_hook(chance: Random, scene: Scene) -> list[e.Wire]:
     """Some events of a hook."""
     hook = chance.choice(scene.names("h"))
-    kinds = _some_of(chance, ["received", "received", "disposed"])
+    kinds = _some_of(chance, ["received", "received", "received", "disposed"])
     if scene.is_new(hook):
         kinds.insert(0, "created")
     return [_hook_event(chance, hook, kind) for kind in kinds]
@@ -171,7 +181,9 @@ def _step_event(chance: Random, scene: Scene, step: str, kind: str) -> e.Wire:
         case "failed":
             return _event("step_failed", step, **some(chance, error=_PAYLOADS))
         case _:
-            data = some(chance, error=_PAYLOADS, retryAfter=[*scene.moments, None])
+            data = some(chance, error=_PAYLOADS)
+            if chance.random() < 0.7:
+                data["retryAfter"] = chance.choice([*scene.moments, None])
             return _event("step_retrying", step, **data)
 
 
@@ -190,6 +202,9 @@ def _event(kind: str, corr: str | None, /, **data: Any) -> e.Wire:
     """An event whose data may be empty, but is there."""
     return {**e.event(kind, corr), "eventData": data}
 
+
+FAMILIES: Final = (life_of_step, life_of_hook, life_of_wait, changes_of_run, rivals_of_run)
+"""What makes events of a run."""
 
 INVALID: Final[tuple[tuple[e.Wire, Params], ...]] = (
     ({"eventType": "noop"}, {}),

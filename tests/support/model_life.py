@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import product
@@ -12,12 +12,12 @@ from typing import Any, Final
 from ulid import ULID
 
 from redis_world.codec import to_ms
-from redis_world.models import ResolveData, SortOrder
+from redis_world.models import EventResult, ResolveData, SortOrder
 from redis_world.queue import Enqueue, Message
 from support import events as e
 from support import model_reads as reads
 from support.backends import Backend
-from support.model_events import TOKENS, WORKFLOWS, Scene
+from support.model_events import TOKENS, WORKFLOWS, Params, Scene
 from support.model_messages import NO_MESSAGE, TOPICS, End
 from support.model_twins import AnyWorld, Call, Twins
 
@@ -56,6 +56,10 @@ def send(enqueue: Enqueue, world: AnyWorld) -> Awaitable[str | None]:
     )
 
 
+def create(run_id: str, wire: e.Wire, params: Params, world: AnyWorld) -> Awaitable[EventResult]:
+    return world.events.create(run_id, wire, **params)
+
+
 class Life:
     """Calls of both Worlds; each fails where their answers differ."""
 
@@ -75,6 +79,10 @@ class Life:
         """The id of a run, of the time at which it was first thought of."""
         return self.run_ids.setdefault(number, run_id_of(self.twins.clock.now, number))
 
+    def has_run(self, number: int) -> bool:
+        read = self.twins.reference.runs.get_many([self.run_ids.get(number, "")])
+        return self.twins.run(read) != [None]
+
     def scene(self, chance: Random, number: int) -> Scene:
         """What may happen in a run."""
         place, known = self.acts // _ACTS_OF_A_SCENE, frozenset(self.known.get(number, ()))
@@ -88,21 +96,22 @@ class Life:
     def create(
         self,
         number: int,
-        wires: list[e.Wire],
-        params: dict[str, Any],
+        events: list[tuple[e.Wire, Params]],
+        pause: float = 0,
         message: Enqueue | None = None,
     ) -> None:
-        """Create events one after another, each with the same parameters and message."""
+        """Create events one after another, each of which brings the message along."""
         run_id = self.run_id(number)
         known = self.known.setdefault(number, set())
-        known |= {wire["correlationId"] for wire in wires if "correlationId" in wire}
-        if message is not None:
-            params = {**params, "enqueue": message}
-        for wire in wires:
+        for wire, params in events:
+            known.add(wire.get("correlationId", ""))
             self.twins.both(
-                lambda world, wire=wire: world.events.create(run_id, wire, **params),  # type: ignore[misc]
+                partial(
+                    create, run_id, wire, {**params, "enqueue": message} if message else params
+                ),
                 f"{wire.get('eventType')} of run {number}",
             )
+            self.pass_time(pause)
 
     def create_in_no_run(self, run_id: str | None, wire: e.Wire) -> None:
         self.twins.both(lambda world: world.events.create(run_id, wire), f"event of {run_id!r}")
@@ -192,13 +201,33 @@ class Life:
             if limit:
                 self.work([End("ack")] * limit)
 
+    def rest(
+        self,
+        number: int,
+        on: str | Enqueue,
+        then: Callable[[Life, str], None],
+        pauses: list[float],
+    ) -> None:
+        """Let a run wait for nothing but a hook, or for what becomes of a dead letter."""
+        if isinstance(on, str):
+            self.create(number, [(e.hook_created(on, TOKENS[0]), {})])
+        else:
+            self.send([on])
+            self.fail_for_good(TOPICS[0], 10, purges=False)
+        self.idle([15, 60], 10)
+        if isinstance(on, str):
+            self.create(number, [(e.hook_disposed(on), {})])
+        else:
+            then(self, TOPICS[0])
+        self.idle(pauses, 0)
+
     # -- streams ---------------------------------------------------------------------------
 
     def use_stream(self, number: int, name: str, chunks: list[bytes], *, closes: bool) -> None:
         """Write to a stream; without a run it ends by the server's clock, which nobody sets."""
-        run_id = self.run_id(number)
-        if self.twins.run(self.twins.reference.runs.get_many([run_id])) == [None]:
+        if not self.has_run(number):
             return
+        run_id = self.run_id(number)
         self.twins.both(
             lambda world: world.streams.write_many(run_id, name, chunks), f"write to {name}"
         )

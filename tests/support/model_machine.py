@@ -33,8 +33,8 @@ Act = tuple[Callable[..., Any], dict[str, Any]]
 
 def act(chance: Random, life: Life) -> Act:
     """Something that may happen; what is worth more comes more often."""
-    acts = [write, send, work, end, idle, look, use_stream, err]
-    return chance.choices(acts, [10, 4, 4, 3, 3, 2, 2, 1])[0](chance, life)
+    acts = [write, send, work, end, idle, rest, look, use_stream, err]
+    return chance.choices(acts, [12, 4, 4, 3, 3, 2, 2, 3, 1])[0](chance, life)
 
 
 def run(chance: Random, life: Life) -> int:
@@ -43,22 +43,31 @@ def run(chance: Random, life: Life) -> int:
 
 
 def write(chance: Random, life: Life) -> Act:
+    """Events of one run, each with parameters of its own; seldom its end."""
     number = run(chance, life)
-    scene = life.scene(chance, number)
-    families = [events.life_of_step, events.life_of_hook, events.life_of_wait]
-    if number not in life.known and chance.random() < 0.9:
-        wires = [events.creation(chance), e.event("run_started")]
-    elif chance.random() < 0.1:
-        wires = [events.creation(chance)]
-    elif chance.random() < 0.2:
-        wires = [events.change_of_run(chance, scene)]
+    if not life.has_run(number) and chance.random() < 0.9:
+        # Of the runs that went before, one ends when another one begins.
+        if number >= 4 and chance.random() < 0.5:
+            return Life.create, {"number": number - 4, "events": [(events.end_of_run(chance), {})]}
+        # An id that is a day old is good for a resilient start only.
+        is_new = number not in life.run_ids
+        found = [events.creation(chance, resilient=not is_new), e.event("run_started")]
     else:
-        wires = chance.choices(families, [5, 3, 1])[0](chance, scene)
+        found = []
+        for _ in range(chance.randint(1, 3)):
+            scene = life.scene(chance, number)
+            make = chance.choices(events.FAMILIES, [6, 5, 2, 3, 1])[0]
+            found += make(chance, scene)
+    scene = life.scene(chance, number)
     message = None
     if chance.random() < 0.25:
         message = messages.message(chance, scene, life.run_id(number))
-    params = events.params(chance, scene) | events.resume(chance)
-    return Life.create, {"number": number, "wires": wires, "params": params, "message": message}
+    return Life.create, {
+        "number": number,
+        "events": [(wire, events.params(chance, scene, wire)) for wire in found],
+        "pause": chance.choice([0, 0.001]),
+        "message": message,
+    }
 
 
 def send(chance: Random, life: Life) -> Act:
@@ -102,6 +111,19 @@ def idle(chance: Random, life: Life) -> Act:
     return Life.idle, {"pauses": pauses, "limit": chance.choice([0, 1, 10, 10])}
 
 
+def rest(chance: Random, life: Life) -> Act:
+    """A run that rests on a hook, or on a dead letter, until that is gone."""
+    number = run(chance, life)
+    scene = life.scene(chance, number)
+    letter = messages.message(chance, scene, life.run_id(number))
+    return Life.rest, {
+        "number": number,
+        "on": chance.choice([chance.choice(scene.names("h")), letter]),
+        "then": chance.choice([Life.purge, Life.redrive_all]),
+        "pauses": [chance.choice(_SECONDS) for _ in range(2)],
+    }
+
+
 def look(chance: Random, life: Life) -> Act:
     return Life.turn_pages, {
         "number": run(chance, life),
@@ -117,7 +139,7 @@ def use_stream(chance: Random, life: Life) -> Act:
     if chance.random() < 0.4:
         return Life.read_stream, {"number": number, "name": name, "start": chance.randint(-3, 3)}
     chunks = [chance.choice([b"", b"a", b"\x00b"]) for _ in range(chance.randint(0, 3))]
-    closes = chance.random() < 0.2
+    closes = chance.random() < 0.4
     return Life.use_stream, {"number": number, "name": name, "chunks": chunks, "closes": closes}
 
 
@@ -125,11 +147,10 @@ def err(chance: Random, life: Life) -> Act:
     match chance.choice(["invalid", "invalid", "no run", "stranger"]):
         case "invalid":
             wire, params = chance.choice(events.INVALID)
-            return Life.create, {"number": run(chance, life), "wires": [wire], "params": params}
+            return Life.create, {"number": run(chance, life), "events": [(wire, params)]}
         case "no run":
             run_id = chance.choice([None, "", "wrun_1", "wrun_8" + "0" * 25])
-            wire = events.change_of_run(chance, life.scene(chance, 0))
-            return Life.create_in_no_run, {"run_id": run_id, "wire": wire}
+            return Life.create_in_no_run, {"run_id": run_id, "wire": events.end_of_run(chance)}
         case _:
             age = chance.choice([-300.001, -300, 0, 86_400, 86_400.001])
             return Life.create_stranger, {"age": age, "wire": events.creation(chance)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -43,7 +44,7 @@ class Stage:
         self.run_ids: list[str] = []
         self.is_disturbed = False
         self._numbers = 0
-        self._story: list[str] = []
+        self._story: deque[str] = deque(maxlen=_SHOWN)
 
     @property
     def now(self) -> datetime:
@@ -74,4 +75,4 @@ class Stage:
 
     def story(self) -> str:
         """The end of the story."""
-        return "\n  ".join(self._story[-_SHOWN:])
+        return "\n  ".join(self._story)

@@ -423,7 +423,8 @@ class Load:
         act = chance.choices(["ack", "retry", "give back", "die"], [80, 10, 8, 2])[0]
         if self._stopping or act == "ack":
             # A send that is repeated behind the ack may store it once more.
-            is_sent = message.payload.get("number") not in self.ledger.sending
+            number = message.payload.get("number")
+            is_sent = number not in self.ledger.sending and not (self._loses and number is None)
             if await world.queue.ack(message) and is_sent:
                 self.ledger.note_ack(message)
         elif act == "retry":

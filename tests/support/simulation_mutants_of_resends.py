@@ -1,0 +1,82 @@
+"""What lets a request that is sent again find its first run, each taken away."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from support.simulation_mutants import Mutant, mutant
+
+__all__ = ["RESENDS"]
+
+RESENDS: Final[dict[str, Mutant]] = {
+    "a claim that is sent again is another claim": mutant(
+        "queue/claim",
+        ("  if resend ~= '' then", "  if false then"),
+        seed=8,
+        operations=20,
+        says="were leased, and then",
+    ),
+    "a retry that is sent again has lost its lease": mutant(
+        "queue/retry",
+        ("if not ended and changed_by(message, op) then", "if false then"),
+        favoured=("retry",),
+        seed=12,
+        operations=20,
+        says="the lease was lost",
+    ),
+    "a give back that is sent again has lost its lease": mutant(
+        "queue/give_back",
+        ("changed_by(message, op) and { 'OK' } or ", ""),
+        seed=8,
+        operations=20,
+        says="False after OK",
+    ),
+    "an ack that is sent again has lost its lease": mutant(
+        "queue/ack",
+        ("if resend ~= '' and", "if false and"),
+        seed=3,
+        operations=20,
+        says="False after OK",
+    ),
+    "a send that is sent again is another send": mutant(
+        "lib/queue",
+        (
+            "if redis.call('EXISTS', message_key(base, topic, message.id)) == 1 then",
+            "if false then",
+        ),
+        seed=4,
+        operations=20,
+        says="has n",
+    ),
+    "a purge that is sent again has deleted nothing": mutant(
+        "queue/purge",
+        ("elseif resend ~= '' and", "elseif false and"),
+        favoured=("retry", "purge"),
+        seed=0,
+        operations=160,
+        says="0 of",
+    ),
+    "a redrive that is sent again finds nothing": mutant(
+        "queue/redrive",
+        ("if changed_by(message, op) then", "if false then"),
+        favoured=("retry", "redrive"),
+        seed=19,
+        operations=320,
+        says="was not found",
+    ),
+    "an event that is sent again is recorded twice": mutant(
+        "events/hook_received",
+        ("  if own then", "  if false then"),
+        favoured=("create_hook", "change_hook"),
+        seed=14,
+        operations=40,
+        says=", then evnt_",
+    ),
+    "an end of a step that is sent again is refused": mutant(
+        "lib/step",
+        ("    if not own then\n      return refusal", "    if true then\n      return refusal"),
+        seed=1,
+        operations=20,
+        says="OK, and then None",
+    ),
+}

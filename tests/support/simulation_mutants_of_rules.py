@@ -1,0 +1,321 @@
+"""Rules of the queue and of the sweeper, each taken away."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from support.simulation_mutants import Mutant, mutant
+
+__all__ = ["RULES"]
+
+RULES: Final[dict[str, Mutant]] = {
+    # Which wakes are one.
+    "a wake merges into one in back-off": mutant(
+        "queue/retry",
+        (
+            "release(base, ended.run, message_id)",
+            (
+                "release(base, ended.run, message_id) if ended.kind == 'wake' then "
+                "redis.call('HSET', run_queue_key(base, ended.run), 'wake', message_id) end"
+            ),
+        ),
+        seed=9,
+        operations=20,
+        says="which was delivered",
+    ),
+    "a wake merges into a delayed one, and one with content": mutant(
+        "lib/queue",
+        (
+            "if message.kind == 'wake' then\n        redis.call('HSET'",
+            "if true then\n        redis.call('HSET'",
+        ),
+        seed=0,
+        operations=20,
+        says="which is no wake of it",
+    ),
+    "content is merged": mutant(
+        "lib/queue",
+        ("elseif message.kind == 'wake' then\n    local wake", "else\n    local wake"),
+        seed=19,
+        operations=80,
+        says="is not of the content",
+    ),
+    "a wake absorbs after its delivery": mutant(
+        "queue/claim",
+        ("redis.call('HDEL', bookkeeping, 'wake')", ""),
+        seed=1,
+        operations=20,
+        says="which was delivered",
+    ),
+    "wakes of another queue name are absorbed": mutant(
+        "lib/queue",
+        ("fields[1] == message.queue and ", ""),
+        favoured=("send",),
+        seed=9,
+        operations=20,
+        says="was merged into",
+    ),
+    # One replay at a time.
+    "two replays of a run are leased": mutant(
+        "queue/claim",
+        ("if is_replay and serialize ~= '' and", "if false and"),
+        seed=4,
+        operations=20,
+        says="has leased",
+    ),
+    "held stays held when a letter dies": mutant(
+        "lib/queue",
+        ("release(base, message.run, message_id)", ""),
+        favoured=("retry",),
+        seed=6,
+        operations=40,
+        says="and in truth",
+    ),
+    "held stays held after a retry": mutant(
+        "queue/retry",
+        ("release(base, ended.run, message_id)", ""),
+        seed=9,
+        operations=20,
+        says="and in truth",
+    ),
+    "held stays held after a give back": mutant(
+        "queue/give_back",
+        ("release(base, ended.run, message_id)", ""),
+        seed=4,
+        operations=20,
+        says="and in truth",
+    ),
+    "held stays held after an ack": mutant(
+        "queue/ack",
+        ("release(base, ended.run, message_id)", ""),
+        seed=2,
+        operations=20,
+        says="and in truth",
+    ),
+    "held stays held after a lost lease": mutant(
+        "lib/lease",
+        ("release(base, message.run, message_id)", ""),
+        seed=1,
+        operations=20,
+        says="and in truth",
+    ),
+    # Keys and steps.
+    "the own key is freed after the continuation is sent": mutant(
+        "queue/ack",
+        ("settle(base, topic, message_id, ended)", ""),
+        (
+            "if ended.kind == 'step' then",
+            "settle(base, topic, message_id, ended)\nif ended.kind == 'step' then",
+        ),
+        favoured=("continue_",),
+        seed=18,
+        operations=20,
+        says="which is over",
+    ),
+    "a step's message is known by its key only": mutant(
+        "lib/queue",
+        (
+            "return redis.call('HGET', bookkeeping, 'step:' .. message.step)",
+            "return nil",
+        ),
+        seed=7,
+        operations=20,
+        says="two messages of step",
+    ),
+    "a message of a step that is over is stored": mutant(
+        "lib/queue",
+        ("if is_terminal(redis.call('HGET', step, 'status')) then", "if false then"),
+        favoured=("change_step", "create_step"),
+        seed=3,
+        operations=20,
+        says="of a step that is over was stored",
+    ),
+    # Leases.
+    "an old receipt is taken": mutant(
+        "lib/queue",
+        ("fields.receipt == receipt and ", ""),
+        seed=2,
+        operations=80,
+        says="an old receipt was taken",
+    ),
+    "the receipt outlives its lease": mutant(
+        "lib/lease",
+        ("redis.call('HDEL', key, 'receipt')", ""),
+        seed=6,
+        operations=20,
+        says="is due and has the receipt",
+    ),
+    # Debts.
+    "the sweeper looks at runs without a message only": mutant(
+        "queue/stranded",
+        ("ipairs(oldest(owed))", "ipairs({})"),
+        favoured=("change_hook", "create_hook"),
+        says="owed a wake, and not woken",
+        seed=11,
+        operations=20,
+    ),
+    "hook_received has no outbox, and leaves no debt": mutant(
+        "events/hook_received",
+        ("send_wake_along(base, at, outbox, run_id)", "''"),
+        favoured=("change_hook", "create_hook"),
+        seed=10,
+        operations=20,
+        says="was not stored",
+    ),
+    "hook_received leaves no debt": mutant(
+        "events/hook_received",
+        ("send_wake_along(base, at, outbox, run_id)", "(send_along(base, at, outbox))"),
+        favoured=("change_hook", "create_hook"),
+        seed=3,
+        operations=20,
+        says="nothing will bring it one",
+    ),
+    "run_created leaves no debt": mutant(
+        "events/run_created",
+        ("send_wake_along(base, at, outbox, run_id)", "send_along(base, at, outbox)"),
+        seed=0,
+        operations=20,
+        says="nothing will bring it one",
+    ),
+    "the end of a step leaves no debt": mutant(
+        "lib/step",
+        ("is_terminal(run_status) and send_along or send_wake_along", "send_along"),
+        seed=0,
+        operations=20,
+        says="nothing will bring it one",
+    ),
+    "any message of an event pays its debt": mutant(
+        "lib/outbox",
+        ("if not wakes then", "if sent == '' then"),
+        seed=2,
+        operations=20,
+        says="nothing will bring it one",
+    ),
+    "step_created leaves no debt": mutant(
+        "events/step_created",
+        ("owe_step(base, at, run_id, correlation_id)", ""),
+        seed=1,
+        operations=20,
+        says="nobody will run it",
+    ),
+    "the ack of a step's message leaves no debt": mutant(
+        "queue/ack",
+        ("owe_open_step(base, at, ended.run, ended.step)", ""),
+        favoured=("ack", "create_step"),
+        seed=15,
+        operations=20,
+        says="nobody will run it",
+    ),
+    "a replay that dies leaves no debt": mutant(
+        "lib/queue",
+        ("owe_wake(base, at, message.run)", ""),
+        favoured=("retry",),
+        seed=6,
+        operations=40,
+        says="nothing will bring it one",
+    ),
+    "a step's message that dies leaves no debt": mutant(
+        "lib/queue",
+        ("owe_open_step(base, at, message.run, message.step)", ""),
+        favoured=("retry", "create_step"),
+        seed=6,
+        operations=80,
+        says="nobody will run it",
+    ),
+    "the begin of a replay pays no debt": mutant(
+        "queue/claim",
+        ("redis.call('ZREM', owed_key(base), run_id)", ""),
+        favoured=("sweep", "pass_time"),
+        seed=1,
+        operations=20,
+        says="was woken, and owed no wake",
+    ),
+    "a delayed replay pays the debt": mutant(
+        "lib/queue",
+        ("wakes = message.due_at == at", "wakes = true"),
+        seed=0,
+        operations=20,
+        says="nothing will bring it one",
+    ),
+    "the sweeper wakes a run beside its leased replay": mutant(
+        "queue/pay_wake",
+        (
+            "elseif state.wake or state.leased or redis.call('EXISTS', held) == 1 then",
+            "elseif false then",
+        ),
+        favoured=("sweep", "extend", "change_step"),
+        seed=3,
+        operations=80,
+        says="has the leased replay",
+    ),
+    "the sweeper wakes a run that has a dead letter": mutant(
+        "queue/pay_wake",
+        ("if state.dead > 0 then", "if false then"),
+        favoured=("claim", "retry", "pass_time", "sweep"),
+        seed=3,
+        operations=80,
+        says="was rescued and has dead letters",
+    ),
+    "the sweeper queues a step of a run that has a dead letter": mutant(
+        "queue/pay_step",
+        ("elseif load_bookkeeping(base, run_id).dead > 0 then", "elseif false then"),
+        favoured=("claim", "retry", "pass_time", "sweep", "create_step"),
+        seed=18,
+        operations=40,
+        says="was rescued and has dead letters",
+    ),
+    "the sweeper pays without waiting": Mutant(
+        (
+            ("queue/stranded", "later(now(), -interval)", "now()"),
+            ("lib/rescue", " and tonumber(since) <= tonumber(at) - tonumber(interval)", ""),
+        ),
+        seed=2,
+        operations=20,
+        says="was woken after",
+    ),
+    # Runs without a message.
+    "a run whose last message ends is not parked": mutant(
+        "lib/queue",
+        ("park(base, at, run_id)", "local _ = at"),
+        seed=2,
+        operations=20,
+        says="and is not parked",
+    ),
+    "a new run is not parked": mutant(
+        "lib/debt",
+        ("park(base, at, run_id)\n  end", "local _ = at\n  end"),
+        seed=0,
+        operations=20,
+        says="and is not parked",
+    ),
+    "a run with a message stays parked": mutant(
+        "lib/queue",
+        ("redis.call('ZREM', parked_key(base), message.run)", ""),
+        seed=0,
+        operations=20,
+        says="and is parked",
+    ),
+    "a run that waits for a hook is woken": mutant(
+        "queue/unpark",
+        (" or redis.call('EXISTS', hooks) == 1", ""),
+        favoured=("create_hook", "sweep", "pass_time"),
+        seed=1,
+        operations=20,
+        says="waits for hooks, and was woken",
+    ),
+    "a parked run with a dead letter is woken": mutant(
+        "queue/unpark",
+        ("state.dead > 0 or ", ""),
+        favoured=("claim", "retry", "pass_time", "sweep"),
+        seed=3,
+        operations=80,
+        says="was rescued and has dead letters",
+    ),
+    "the bookkeeping of a finished run stays": mutant(
+        "lib/queue",
+        ("redis.call('DEL', bookkeeping)", "local _ = bookkeeping"),
+        seed=0,
+        operations=20,
+        says="but bookkeeping",
+    ),
+}
