@@ -37,7 +37,9 @@ _FIRST_TIMEOUT: Final = 0.5
 """Seconds that the first try may take, doubled each time: a connection that a firewall dropped
 without a word must not hold up a message for all of `socket_timeout`."""
 _SECONDS_PER_MIB: Final = 1.0
-"""What a try of many bytes may take besides."""
+_SECONDS_PER_COMMAND: Final = 0.005
+"""What a try of many bytes, or of many commands, may take besides: a server and a client that are
+busy with five hundred of them are not silent."""
 _LAG: Final = 0.05
 """Seconds by which a timer must be late for the loop to count as blocked; and a moment."""
 
@@ -273,7 +275,9 @@ class _Deadline:
     """
 
     def __init__(self, seconds: float, batch: Sequence[Request]) -> None:
-        self._seconds = seconds + sum(each.size for each in batch) / 2**20 * _SECONDS_PER_MIB
+        size = sum(each.size for each in batch)
+        count = sum(len(each.commands) for each in batch)
+        self._seconds = seconds + size / 2**20 * _SECONDS_PER_MIB + count * _SECONDS_PER_COMMAND
         self._loop = asyncio.get_running_loop()
         self._is_last_moment = False
         self._expired = False
