@@ -21,9 +21,14 @@ elseif load_bookkeeping(base, run_id).dead > 0 then
   look_again(owed, debt, at, interval, interval)
   return { 'LEFT' }
 end
--- Whatever stands for it: the debt is paid.
-redis.call('ZREM', owed, debt)
-return rescue(base, topic, at, {
+local reply = rescue(base, topic, at, {
   id = message_id, run = run_id, kind = 'step', step = step_id, key = idempotency,
   queue = queue_name, body = body,
 })
+if redis.call('HEXISTS', run_queue_key(base, run_id), 'step:' .. step_id) == 0 then
+  -- A message of another kind holds its key, and stands for no step.
+  look_again(owed, debt, at, interval, interval)
+  return { 'LEFT' }
+end
+redis.call('ZREM', owed, debt)
+return reply

@@ -560,3 +560,16 @@ async def test_a_stream_that_went_before_its_run_came(clocked: Clocked, backend:
     await world.events.create(run_id, e.run_created())
     assert await world.streams.list(run_id) == ["kept"]
     await check_invariants(world)
+
+
+async def test_a_step_whose_key_another_message_holds(clocked: Clocked) -> None:
+    """It is queued once the key is free."""
+    world, _ = clocked
+    run_id = await run_on_a_hook(world)
+    await world.queue.send(NAME, content(1, run_id), idempotency_key="s", delay=HOUR)
+    await e.write(world, run_id, e.step_created("s"))
+    for _ in range(3):
+        assert await sweep(clocked) == NOTHING
+    await clocked[1].advance(HOUR)
+    assert await ack_all(world) == 1
+    assert await sweep(clocked) == {**NOTHING, "queued_steps": 1}

@@ -47,9 +47,13 @@ def _pay_step(state: State, run_id: str, step_id: str) -> bool:
     if _has_dead_letters(state, run_id):
         debts[step_id] = state.now_ms() + interval_ms(state)
         return False
-    del debts[step_id]
     name = state.runs[run_id].steps[step_id].fields["step_name"]
     _send(state, run_id, key=step_id, stepId=step_id, stepName=name)
+    if not any(message.step_id == step_id for message in outstanding_of(state, run_id)):
+        # A message of another kind holds its key, and stands for no step.
+        debts[step_id] = state.now_ms() + interval_ms(state)
+        return False
+    debts.pop(step_id, None)
     return True
 
 
