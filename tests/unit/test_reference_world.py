@@ -441,6 +441,31 @@ async def test_a_step_without_its_message_is_seen_to(world: RedisWorld, clock: C
     assert await world.sweep() == NOTHING
 
 
+async def test_the_message_of_a_step_pays_its_debt(world: RedisWorld, clock: Clock) -> None:
+    run_id = await served_run(world)
+    await world.events.create(run_id, e.step_created())
+    await send(world, step(run_id=run_id))
+    clock.advance(15)
+    assert await world.sweep() == NOTHING
+
+
+async def test_a_run_is_idle_from_the_end_of_its_last_message(
+    world: RedisWorld, clock: Clock
+) -> None:
+    run_id = await e.new_run(world)
+    await send(world, wake(run_id))
+    message = await claim_one(world)
+    clock.advance(30)
+    await world.queue.ack(message)
+    await send(world, wake(run_id))
+    message = await claim_one(world)
+    clock.advance(30)
+    await world.queue.ack(message)
+    assert await world.sweep() == NOTHING
+    clock.advance(15)
+    assert await world.sweep() == WOKEN
+
+
 async def test_dead_letters_are_an_operators(world: RedisWorld, clock: Clock) -> None:
     run_id = await e.new_run(world)
     await world.events.create(run_id, e.step_created())
