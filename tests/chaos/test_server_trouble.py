@@ -390,6 +390,14 @@ class Route:
         """Break all connections, and lead new ones there."""
         self._loop.call_soon_threadsafe(self._proxy.retarget, url)
 
+    def interrupt(self) -> None:
+        """Break all connections; new ones work."""
+        self._loop.call_soon_threadsafe(self._proxy.break_connections)
+
+    def silence(self) -> None:
+        """Let nothing pass any more; connections stay."""
+        self._loop.call_soon_threadsafe(self._proxy.silence)
+
     def cut(self) -> None:
         """Break all connections, and let none come."""
         self._loop.call_soon_threadsafe(self._proxy.cut)
@@ -458,9 +466,14 @@ async def test_a_primary_is_killed(kind: str, seed: int) -> None:
                 load.at_work(),
             ):
                 await load.progress(chance.randint(60, 200))
-                link.cut()
-                await primary.runs_more(chance.randint(5, 20))
+                link.silence()
+                for _ in range(3):
+                    await primary.runs_more(chance.randint(3, 20))
+                    # What is sent again finds itself done, and must wait no less.
+                    route.interrupt()
+                await primary.runs_more(3)
                 os.kill(primary.pid, signal.SIGKILL)
+                link.cut()
                 offsets = [await node.last_offset() for node in replicas]
                 if offsets[0] < offsets[1]:
                     replicas.reverse()

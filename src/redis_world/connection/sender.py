@@ -16,6 +16,7 @@ import redis.exceptions
 from redis_world.config import WorldConfig
 from redis_world.connection.refusals import is_lost, is_passing, lacks_script, translate
 from redis_world.errors import InvalidInputError, NotDurableError
+from redis_world.keys import Keys
 from redis_world.lua import Argument, Script
 from redis_world.text import utf8
 
@@ -47,7 +48,7 @@ _LAG: Final = 0.05
 class Request:
     """Some commands in order, answered together."""
 
-    __slots__ = ("commands", "future", "scripts")
+    __slots__ = ("commands", "future", "is_resend", "scripts")
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Request:
         self.scripts = scripts
         """Position -> script, for those of the commands that are EVALSHA."""
         self.future = future
+        self.is_resend = False
 
     @property
     def size(self) -> int:
@@ -77,6 +79,7 @@ class Request:
 
     def mark_resend(self) -> None:
         """Tell the scripts that they may have run already."""
+        self.is_resend = True
         for place, script in self.scripts.items():
             if script.resend_at is not None:
                 row = list(self.commands[place])
@@ -220,10 +223,13 @@ class Sender:
         # What it waits for covers all that the connection has written so far.
         wait = self._wait_command if any(request.is_waited for request in batch) else None
         if wait is not None:
+            if any(request.is_resend for request in batch):
+                # One that finds itself done writes nothing, and would wait for nothing.
+                commands.append(("HSET", Keys(self._config.namespace).meta, "resent_at", "0"))
             commands.append(wait)
         replies = iter(await round_trip(self._client, commands))
         answered = [(request, [next(replies) for _ in request.commands]) for request in batch]
-        if wait is not None and not _is_reached(next(replies)):
+        if wait is not None and not _is_reached([*replies][-1]):
             for request, own in answered:
                 if request.is_waited and not any(isinstance(each, Exception) for each in own):
                     self._tell_not_durable(request)
