@@ -66,6 +66,17 @@ async def _close(pubsub: PubSub, client: redis.asyncio.Redis) -> None:
         await client.aclose()
 
 
+def _heed_cancellation() -> None:
+    """End a task that was told to end, and whose client has swallowed the word.
+
+    `asyncio.wait_for` of Python 3.11 does when the cancellation meets the end of its wait, and
+    clients that use it do: then nobody says it twice, and `asyncio.run` waits for ever.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 class HintHub:
     """All subscriptions of one event loop, over one connection that is opened on demand.
 
@@ -83,7 +94,6 @@ class HintHub:
         # Channel -> confirmations under way: only the last one is of the present subscription.
         self._awaited: Counter[bytes] = Counter()
         self._changed = asyncio.Event()
-        self._closing = False
         self._heard = False
         self._denied = False
 
@@ -121,17 +131,13 @@ class HintHub:
     async def aclose(self) -> None:
         """Close the connection; waiters only have their own looks from then on."""
         task, self._task = self._task, None
-        self._closing = True
         if task is not None:
-            self._changed.set()
             task.cancel()
             await asyncio.wait({task})
-        self._closing = False
 
     async def _run(self) -> None:
-        # Cancellation alone is not enough: one that meets the end of a wait may be swallowed.
-        while not self._closing:
-            while not self._waiters and not self._closing:
+        while True:
+            while not self._waiters:
                 self._changed.clear()
                 await self._changed.wait()
             self._heard = False
@@ -155,6 +161,7 @@ class HintHub:
                     if name not in self._waiters:
                         del self._confirmed[name]
                 await _close(pubsub, client)
+            _heed_cancellation()
             # At once where the connection was good before it broke.
             if self._denied:
                 await asyncio.sleep(_DENIED_SECONDS)
@@ -170,7 +177,8 @@ class HintHub:
         silent = False
         changed = asyncio.create_task(self._changed.wait())
         try:
-            while not self._closing:
+            while True:
+                _heed_cancellation()
                 receiving = asyncio.create_task(pubsub.get_message(timeout=_IDLE_SECONDS))
                 try:
                     await asyncio.wait({changed, receiving}, return_when=asyncio.FIRST_COMPLETED)

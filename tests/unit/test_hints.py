@@ -192,6 +192,56 @@ async def test_the_end_leaves_no_connection(real_backend: Backend) -> None:
             await until(lambda: len(client.client_list()) == 1)
 
 
+class Deaf:
+    """Swallows the cancellation that meets one of a client's calls, as `wait_for` may."""
+
+    def __init__(self, pubsub: PubSub, at: str) -> None:
+        self._pubsub = pubsub
+        self._at = at
+        self.met = asyncio.Event()
+        self.swallowed = False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._pubsub, name)
+        return self._swallow if name == self._at and not self.swallowed else found
+
+    async def _swallow(self, *args: Any, **options: Any) -> Any:
+        self.met.set()
+        try:
+            await asyncio.sleep(LONG)
+        except asyncio.CancelledError:
+            self.swallowed = True
+        return await getattr(self._pubsub, self._at)(*args, **options)
+
+
+@pytest.mark.parametrize("at", ["subscribe", "unsubscribe", "get_message"])
+def test_a_swallowed_cancellation_does_not_keep_the_loop_from_ending(
+    backend: Backend, channel: str, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        client = connect_to(backend)
+        deaf = Deaf(client.pubsub(), at)
+        monkeypatch.setattr(client, "pubsub", lambda: deaf)
+        hub = HintHub(lambda: client)
+
+        async def wait(name: str) -> None:
+            async with hub.subscribe(name) as subscription:
+                await subscription.wait(0.01)
+
+        waiting = [asyncio.create_task(wait(f"{channel}:{number}")) for number in range(2)]
+        await asyncio.wait_for(deaf.met.wait(), LONG)
+        # What `asyncio.run` does at its end, with an end.
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        _, pending = await asyncio.wait(tasks, timeout=LONG / 2)
+        assert not pending
+        assert all(task.done() for task in waiting)
+        await client.aclose()
+
+    asyncio.run(main())
+
+
 # -- trouble -------------------------------------------------------------------------------
 
 
