@@ -28,6 +28,7 @@ import redis.asyncio
 
 from redis_world import RedisWorld
 from redis_world.errors import (
+    NotDurableError,
     RunNotFoundError,
     StepNotFoundError,
     TooEarlyError,
@@ -324,6 +325,10 @@ class Node:
 
         await eventually(follows)
 
+    async def is_followed(self) -> bool:
+        """Whether it counts a replica as one that may have its writes."""
+        return bool(await self.client.wait(1, 100))
+
     async def last_offset(self) -> int:
         """How much it has of a primary that is gone."""
 
@@ -386,21 +391,27 @@ class Route:
     def _do(self, call: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result(30)
 
+    def _call(self, change: Callable[..., None], *args: str) -> None:
+        async def call() -> None:
+            change(*args)
+
+        self._do(call())
+
     def lead_to(self, url: str) -> None:
         """Break all connections, and lead new ones there."""
-        self._loop.call_soon_threadsafe(self._proxy.retarget, url)
+        self._call(self._proxy.retarget, url)
 
     def interrupt(self) -> None:
         """Break all connections; new ones work."""
-        self._loop.call_soon_threadsafe(self._proxy.break_connections)
+        self._call(self._proxy.break_connections)
 
     def silence(self) -> None:
         """Let nothing pass any more; connections stay."""
-        self._loop.call_soon_threadsafe(self._proxy.silence)
+        self._call(self._proxy.silence)
 
     def cut(self) -> None:
         """Break all connections, and let none come."""
-        self._loop.call_soon_threadsafe(self._proxy.cut)
+        self._call(self._proxy.cut)
 
     def close(self) -> None:
         try:
@@ -483,6 +494,28 @@ async def test_a_primary_is_killed(kind: str, seed: int) -> None:
                 await load.progress(60)
         async with RedisWorld(replicas[0].url) as looker:
             await load.hold_against(looker)
+
+
+@every_kind
+async def test_what_another_caller_has_written_is_waited_for(kind: str, seed: int) -> None:
+    """A resume that finds itself done by somebody else is answered when a replica has it."""
+    async with nodes(kind, 2) as (primary, replica):
+        with contextlib.closing(Route(primary.url)) as link:
+            await replica.follow(link.url)
+            async with (
+                RedisWorld(primary.url) as hasty,
+                RedisWorld(
+                    primary.url, durability="replica", durability_timeout=0.2, retry_timeout=0
+                ) as careful,
+            ):
+                run_id = await e.new_run(hasty)
+                await e.write(hasty, run_id, e.hook_created())
+                await eventually(primary.is_followed)
+                link.silence()
+                for world in (hasty, careful):
+                    resume = world.events.create(run_id, e.hook_received(), resume_id="r")
+                    result = await outcome(resume)
+                assert isinstance(result, NotDurableError)
 
 
 # -- slow servers --------------------------------------------------------------------------

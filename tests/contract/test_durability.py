@@ -132,7 +132,7 @@ async def test_it_costs_no_round_trip_of_its_own(primary: Server) -> None:
             run_id = await e.new_run(world)
             with monitor(primary.url) as seen:
                 await world.events.create(run_id, e.step_created("a"))
-                assert seen.commands() == ["EVALSHA", "WAIT"]
+                assert seen.commands() == ["EVALSHA", "HSET", "WAIT"]
                 await world.steps.get(run_id, "a")
                 assert seen.commands() == ["EVALSHA"], "a read waits for nothing"
 

@@ -495,6 +495,34 @@ async def test_a_loop_that_is_blocked_is_no_silence(
             assert seen.commands() == ["EVALSHA"] * 5
 
 
+async def test_a_try_whose_client_swallows_its_end(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends all the same, and is sent again."""
+    monkeypatch.setattr(sender, "_FIRST_TIMEOUT", 0.05)
+    send = sender.round_trip
+    swallowed: list[BaseException] = []
+
+    async def deaf_once(*args: Any) -> list[Any]:
+        if not swallowed:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError as error:
+                swallowed.append(error)
+            await asyncio.sleep(60)
+        return await send(*args)
+
+    async with backend.world() as world:
+        await world.open()
+        monkeypatch.setattr(sender, "round_trip", deaf_once)
+        async with asyncio.timeout(20):
+            await new_run(world)
+        assert swallowed
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+
+
 async def test_connections_that_go_without_a_word(
     real_backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

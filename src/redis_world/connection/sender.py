@@ -48,7 +48,7 @@ _LAG: Final = 0.05
 class Request:
     """Some commands in order, answered together."""
 
-    __slots__ = ("commands", "future", "is_resend", "scripts")
+    __slots__ = ("commands", "future", "scripts")
 
     def __init__(
         self,
@@ -60,7 +60,6 @@ class Request:
         self.scripts = scripts
         """Position -> script, for those of the commands that are EVALSHA."""
         self.future = future
-        self.is_resend = False
 
     @property
     def size(self) -> int:
@@ -79,7 +78,6 @@ class Request:
 
     def mark_resend(self) -> None:
         """Tell the scripts that they may have run already."""
-        self.is_resend = True
         for place, script in self.scripts.items():
             if script.resend_at is not None:
                 row = list(self.commands[place])
@@ -220,13 +218,11 @@ class Sender:
     async def _ask(self, batch: list[Request]) -> list[tuple[Request, list[Reply]]]:
         """Each request of a batch with its replies."""
         commands = [command for request in batch for command in request.commands]
-        # What it waits for covers all that the connection has written so far.
         wait = self._wait_command if any(request.is_waited for request in batch) else None
         if wait is not None:
-            if any(request.is_resend for request in batch):
-                # One that finds itself done writes nothing, and would wait for nothing.
-                commands.append(("HSET", Keys(self._config.namespace).meta, "resent_at", "0"))
-            commands.append(wait)
+            # Waiting covers what its own connection has written, and all before it. A call that
+            # finds itself done, by an earlier try or a rival, would write and wait for nothing.
+            commands += [("HSET", Keys(self._config.namespace).meta, "waited", "1"), wait]
         replies = iter(await round_trip(self._client, commands))
         answered = [(request, [next(replies) for _ in request.commands]) for request in batch]
         if wait is not None and not _is_reached([*replies][-1]):
@@ -286,7 +282,7 @@ class _Deadline:
         self._seconds = seconds + size / 2**20 * _SECONDS_PER_MIB + count * _SECONDS_PER_COMMAND
         self._loop = asyncio.get_running_loop()
         self._is_last_moment = False
-        self._expired = False
+        self._cancellations = 0
 
     def __enter__(self) -> None:
         self._task = asyncio.current_task()
@@ -305,13 +301,18 @@ class _Deadline:
             self._is_last_moment = True
             self._wait(_LAG)
         elif self._task is not None:
-            self._expired = True
+            # Again and again: the client may swallow a cancellation that meets a reply.
+            self._cancellations += 1
             self._task.cancel()
+            self._wait(_LAG)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._timer.cancel()
-        if self._expired and kind is asyncio.CancelledError and self._task is not None:
+        if self._task is None:
+            return
+        for _turn in range(self._cancellations):
             self._task.uncancel()
+        if self._cancellations and kind is asyncio.CancelledError:
             raise redis.exceptions.TimeoutError(f"no reply within {self._seconds:.1f} s")
 
 
