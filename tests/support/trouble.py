@@ -562,7 +562,8 @@ class Load:
         received = e.hook_received(hook_id)
         for _ in range(chance.randint(0, 3)):
             await self._ask(world, run_id, received, bring=chance)
-        if chance.random() < 0.5:
+        # Where answers get lost, a second one may tell the slot of a first that nobody has got.
+        if chance.random() < 0.5 and not self._loses:
             results = await together(
                 *(
                     self._ask(each, run_id, received, resume_id=f"resume {name}")
