@@ -62,7 +62,7 @@ end
 
 local at = now()
 local owner = redis.call('HMGET', token, 'run', 'hook')
-if owner[1] and redis.call('EXISTS', hook_key(base, owner[1], owner[2])) == 1 then
+if owner[1] and hook_state(base, owner[1], owner[2], at) then
   local slot = append(events, payloads, {
     type = 'hook_conflict', at = at, spec = spec_version, op = op, corr = correlation_id,
     occ = occurred_at, token = token_text, owner = owner[1],

@@ -1,6 +1,6 @@
 -- Removes a live hook and frees its token in the same instant (contract, section 5).
 --
--- KEYS: run, events, payloads, claims, hook
+-- KEYS: run, events, payloads, claims
 -- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data
 -- Returns: OK slot at message | HOOK_NOT_FOUND | RUN_EXPIRED status | RUN_NOT_FOUND |
 --   RUN_NOT_SUPPORTED version
@@ -20,11 +20,12 @@ local disposed = redis.call('HGET', claims, 'gone:' .. correlation_id)
 local own = own_entry(events, disposed, op)
 if own then
   return { 'OK', disposed, own.at, sent_along(base, outbox) }
-elseif redis.call('EXISTS', hook) == 0 then
+end
+local at = now()
+if not hook_state(base, run_id, correlation_id, at) then
   return is_terminal(status) and { 'RUN_EXPIRED', status } or { 'HOOK_NOT_FOUND' }
 end
 
-local at = now()
 local slot = append(events, payloads, {
   type = 'hook_disposed', at = at, spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data,

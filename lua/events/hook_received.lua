@@ -3,13 +3,15 @@
 -- The resume id is looked at before the run's and the hook's state: the first answer stands,
 -- also after the hook was disposed, or a redelivered resume would be taken for a lost one.
 --
--- KEYS: run, events, payloads, claims, ops, hook
+-- KEYS: run, events, payloads, claims, ops
 -- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
 --   resume_id, payload_digest, resolve_data, max_events
 -- Returns: OK slot at message | REPEATED slot at message entry payload | RESUME_CONFLICT
---   hook-or-payload | HOOK_NOT_FOUND | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | LOG_FULL
+--   hook-or-payload | HOOK_NOT_FOUND | RUN_EXPIRED status | RUN_NOT_FOUND |
+--   RUN_NOT_SUPPORTED version | LOG_FULL
 --
 -- @include lib/clock
+-- @include lib/hook
 -- @include lib/log
 -- @include lib/outbox
 -- @include lib/request
@@ -40,13 +42,16 @@ else
     return { 'OK', written, own.at, sent_along(base, outbox) }
   end
 end
-if redis.call('EXISTS', hook) == 0 then
+local at = now()
+local is_readable, is_resumable = hook_state(base, run_id, correlation_id, at)
+if not is_readable then
   return { 'HOOK_NOT_FOUND' }
+elseif not is_resumable then
+  return { 'RUN_EXPIRED', status }
 elseif is_full(events, max_events) then
   return { 'LOG_FULL' }
 end
 
-local at = now()
 local slot = append(events, payloads, {
   type = 'hook_received', at = at, spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = payload, resume = resume_id,

@@ -12,6 +12,7 @@
 --   attribute_pairs...
 -- Returns: OK slot at message run | CONFLICT | RUN_ID_AGE now
 --
+-- @include lib/cleaning
 -- @include lib/clock
 -- @include lib/create_run
 -- @include lib/debt
@@ -34,7 +35,8 @@ if id_time ~= '' then
     return { 'RUN_ID_AGE', at }
   end
 end
-if exists then
+-- One that is being removed is there until nothing is left of it.
+if exists or is_removing(base, run_id) then
   return { 'CONFLICT' }
 end
 

@@ -12,6 +12,7 @@
 -- Returns: OK slot at message run | RUNNING slot at message run | RUN_NOT_FOUND |
 --   RUN_NOT_SUPPORTED version | RUN_EXPIRED status
 --
+-- @include lib/cleaning
 -- @include lib/clock
 -- @include lib/create_run
 -- @include lib/debt
@@ -29,6 +30,8 @@ if own then
 end
 if refusal and (refusal[1] ~= 'RUN_NOT_FOUND' or creates == '') then
   return refusal
+elseif refusal and is_removing(base, run_id) then
+  return { 'RUN_EXPIRED', 'removed' }
 elseif refusal then
   local keys = { run = run, attributes = attributes, events = events, payloads = payloads }
   create_run(keys, {

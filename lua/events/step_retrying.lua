@@ -10,7 +10,7 @@
 -- @include lib/clock
 -- @include lib/step
 
-local keys = { base = base, events = events, payloads = payloads, step = step }
+local keys = { base = base, run = run, events = events, payloads = payloads, step = step }
 local written, own = remembered(ops, events, op)
 if own then
   return step_reply(keys, written, own.at, sent_along(base, outbox), resolve_data)
@@ -30,6 +30,6 @@ local at = now()
 local slot = change_step(keys, {
   type = 'step_retrying', at = at, spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = payload,
-}, changes, 'error_slot')
+}, changes, 'error_slot', run_status)
 remember(ops, op, slot, is_terminal(run_status))
 return step_reply(keys, slot, at, send_along(base, at, outbox), resolve_data)

@@ -5,14 +5,17 @@
 -- Returns: OK hook | HOOK_NOT_FOUND
 --
 -- @unwaited
+-- @include lib/clock
 -- @include lib/hook_row
 
-local owner = run_id
-if owner == '' then
-  owner = redis.call('ZRANGE', hook_runs, 0, 0, 'REV')[1]
+local at = now()
+local owners = { run_id }
+if run_id == '' then
+  owners = redis.call('ZRANGE', hook_runs, 0, -1, 'REV')
 end
-local row = owner and hook_row(base, owner, hook_id, resolve_data)
-if not row then
-  return { 'HOOK_NOT_FOUND' }
+for _, owner in ipairs(owners) do
+  if hook_state(base, owner, hook_id, at) then
+    return { 'OK', hook_row(base, owner, hook_id, resolve_data) }
+  end
 end
-return { 'OK', row }
+return { 'HOOK_NOT_FOUND' }

@@ -5,11 +5,11 @@
 -- Returns: OK hook | HOOK_NOT_FOUND
 --
 -- @unwaited
+-- @include lib/clock
 -- @include lib/hook_row
 
 local owner = redis.call('HMGET', token, 'run', 'hook')
-local row = owner[1] and hook_row(base, owner[1], owner[2], resolve_data)
-if not row then
+if not owner[1] or not hook_state(base, owner[1], owner[2], now()) then
   return { 'HOOK_NOT_FOUND' }
 end
-return { 'OK', row }
+return { 'OK', hook_row(base, owner[1], owner[2], resolve_data) }

@@ -5,10 +5,18 @@
 -- Returns: OK more hooks, a hook being slot, then its row
 --
 -- @unwaited
+-- @include lib/clock
 -- @include lib/hook_row
 -- @include lib/page
 
-local ids, more = page_by_slot(hooks, order, after, limit)
+local at = now()
+local ids, more = page_of_some(function(place, count)
+  return page_by_slot(hooks, order, place, count)
+end, function(hook_id)
+  return hook_state(base, run_id, hook_id, at)
+end, function(hook_id)
+  return redis.call('ZSCORE', hooks, hook_id)
+end, after, limit)
 local rows = {}
 for i, hook_id in ipairs(ids) do
   rows[i] = { redis.call('ZSCORE', hooks, hook_id),

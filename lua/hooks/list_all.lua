@@ -5,11 +5,19 @@
 -- Returns: OK more hooks, a hook being its member of the index, then its row
 --
 -- @unwaited
--- @include lib/hook
+-- @include lib/clock
 -- @include lib/hook_row
 -- @include lib/page
 
-local members, more = page_by_member({ all_hooks }, order, after, limit)
+local at = now()
+local members, more = page_of_some(function(place, count)
+  return page_by_member({ all_hooks }, order, place, count)
+end, function(member)
+  local hook_id, run_id = parse_hook_member(member)
+  return hook_state(base, run_id, hook_id, at)
+end, function(member)
+  return member
+end, after, limit)
 local rows = {}
 for i, member in ipairs(members) do
   local hook_id, run_id = parse_hook_member(member)

@@ -3,7 +3,7 @@
 -- The end of a dead letter: it is one less of its run's, whose bookkeeping may go with it. What
 -- the sweeper left to the operator is its own matter again.
 local function forget_letter(base, at, topic, message_id, message)
-  redis.call('DEL', message_key(base, topic, message_id))
+  delete_message(base, topic, message_id, message.run)
   if message.run == '' then
     return
   end

@@ -1,4 +1,6 @@
--- @include lib/hook
+-- @include lib/cleaning
+-- @include lib/end_hooks
+-- @include lib/expire_data
 -- @include lib/keys
 -- @include lib/log
 -- @include lib/outbox
@@ -40,6 +42,10 @@ local function finish_run(keys, event, fields)
     return finish_again(keys, event, fields, status)
   end
 
+  local expires = expires_at_end(keys.attributes)
+  if expires then
+    event.payload = ''
+  end
   local slot = append(keys.events, keys.payloads, event)
   redis.call('HSET', keys.run, 'completed_at', event.at, 'updated_at', event.at,
     'terminal_slot', slot)
@@ -50,10 +56,14 @@ local function finish_run(keys, event, fields)
     redis.call('HSET', keys.run, 'error_code', string.sub(fields.error_code, 2))
   end
   set_status(fields.base, keys.run, fields.run_id, status, fields.status)
-  for _, hook_id in ipairs(redis.call('ZRANGE', keys.hooks, 0, -1)) do
-    remove_hook(fields.base, fields.run_id, hook_id)
+  if end_hooks(fields.base, fields.run_id, event.at, '0') then
+    clean_later(fields.base, event.at, 'hooks', fields.run_id)
   end
+  redis.call('ZADD', finished_key(fields.base), event.at, fields.run_id)
   redis.call('UNLINK', keys.waits, keys.wait_states)
+  if expires then
+    expire_data(fields.base, event.at, keys.run, keys.payloads, fields.run_id)
+  end
   redis.call('EXPIRE', keys.ops, OPS_SECONDS)
   redis.call('ZREM', owed_key(fields.base), fields.run_id)
   redis.call('ZREM', parked_key(fields.base), fields.run_id)

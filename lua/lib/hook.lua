@@ -1,6 +1,10 @@
 -- @include lib/keys
+-- @include lib/run
 
--- Live hooks: a hash, its token's record, and the indexes that list it.
+-- Live hooks: a hash, its token's record, and the indexes that list it. Whether a hook is alive is
+-- judged wherever one is looked at, by the status of its run and by its own retention: so all
+-- hooks of a run that ends are gone and their tokens free in one instant, however long it takes
+-- to delete them.
 
 -- The member of the index of all hooks: creation time, hook id, run. The time is padded and the
 -- id in hex, so that the order of the text is the order of creation, then of the hook id, also
@@ -21,10 +25,26 @@ local function parse_hook_member(member)
   return hook_id, run_id
 end
 
--- Removes a live hook and frees its token, in the same instant.
+-- Whether a hook may be read: its run goes on, or it has outlived it and still may. The second
+-- answer is whether it may be resumed, too.
+local function hook_state(base, run_id, hook_id, at)
+  local fields = redis.call('HMGET', hook_key(base, run_id, hook_id), 'created_at',
+    'token_retention_until')
+  if not fields[1] then
+    return false, false
+  end
+  local status = redis.call('HGET', run_key(base, run_id), 'status')
+  if status and not is_terminal(status) then
+    return true, true
+  end
+  local is_retained = status and fields[2] and tonumber(fields[2]) > tonumber(at)
+  return is_retained, false
+end
+
+-- Deletes a hook, and its token's record.
 local function remove_hook(base, run_id, hook_id)
   local hook = hook_key(base, run_id, hook_id)
-  local fields = redis.call('HMGET', hook, 'token_hash', 'created_at')
+  local fields = redis.call('HMGET', hook, 'token_hash', 'created_at', 'token_retention_until')
   local token = token_key(base, fields[1])
   local owner = redis.call('HMGET', token, 'run', 'hook')
   -- A token that was taken over belongs to somebody else by now.
@@ -34,5 +54,9 @@ local function remove_hook(base, run_id, hook_id)
   redis.call('DEL', hook)
   redis.call('ZREM', hooks_key(base, run_id), hook_id)
   redis.call('ZREM', hook_runs_key(base, hook_id), run_id)
-  redis.call('ZREM', all_hooks_key(base), hook_member(fields[2], hook_id, run_id))
+  local member = hook_member(fields[2], hook_id, run_id)
+  redis.call('ZREM', all_hooks_key(base), member)
+  if fields[3] then
+    redis.call('ZREM', retained_key(base), member)
+  end
 end

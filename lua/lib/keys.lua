@@ -67,6 +67,22 @@ local function payloads_key(base, run_id)
   return run_key(base, run_id) .. ':payloads'
 end
 
+local function events_key(base, run_id)
+  return run_key(base, run_id) .. ':events'
+end
+
+local function claims_key(base, run_id)
+  return run_key(base, run_id) .. ':claims'
+end
+
+local function ops_key(base, run_id)
+  return run_key(base, run_id) .. ':ops'
+end
+
+local function steps_key(base, run_id)
+  return run_key(base, run_id) .. ':steps'
+end
+
 local function hooks_key(base, run_id)
   return run_key(base, run_id) .. ':hooks'
 end
@@ -104,6 +120,22 @@ end
 -- Live runs without an outstanding message, by the time since when.
 local function parked_key(base)
   return base .. 'parked'
+end
+
+-- Runs that are over, by the time from which their age counts.
+local function finished_key(base)
+  return base .. 'finished'
+end
+
+-- Hooks that have outlived their run, by the time until which they do.
+local function retained_key(base)
+  return base .. 'retained'
+end
+
+-- What is too large to be deleted in one script, by the time since when: `hooks/<run>`,
+-- `streams/<run>`, `run/<run>`.
+local function cleaning_key(base)
+  return base .. 'cleaning'
 end
 
 local function topics_key(base)

@@ -50,3 +50,41 @@ local function page_by_member(indexes, order, after, limit)
   end
   return cut(members, limit)
 end
+
+-- Of those members of an index for which `keeps` holds. `fetch` gives a page of all of them behind
+-- a place, `place_of` the place of a member. What is left out lies there for a moment only.
+local function page_of_some(fetch, keeps, place_of, after, limit)
+  local wanted = tonumber(limit) + 1
+  local kept, more = {}, '1'
+  while more ~= '' and #kept < wanted do
+    local members
+    members, more = fetch(after, wanted)
+    for _, member in ipairs(members) do
+      if #kept < wanted and keeps(member) then
+        kept[#kept + 1] = member
+      end
+      after = place_of(member)
+    end
+  end
+  return cut(kept, wanted - 1)
+end
+
+-- Of a sorted set whose scores are times, up to the time `last`; members of one time by their text.
+-- `after_time` and `after_member` are the place behind which the page begins, or empty.
+local function page_by_time(index, last, after_time, after_member, limit)
+  local wanted = tonumber(limit)
+  local members = {}
+  if after_time ~= '' then
+    for _, member in ipairs(redis.call('ZRANGE', index, after_time, after_time, 'BYSCORE')) do
+      if member > after_member and #members <= wanted then
+        members[#members + 1] = member
+      end
+    end
+  end
+  local from = after_time == '' and '-inf' or '(' .. after_time
+  for _, member in ipairs(redis.call('ZRANGE', index, from, last, 'BYSCORE', 'LIMIT', 0,
+    wanted + 1 - #members)) do
+    members[#members + 1] = member
+  end
+  return cut(members, wanted)
+end

@@ -8,6 +8,7 @@
 --   wake         the plain wake that is due and was never delivered: it absorbs further ones
 --   leased       the one replay that a worker holds
 --   step:<id>    the outstanding message of a step
+--   message:<id> the topic of each of its messages, dead letters included
 --   dead         how many of its messages are dead letters
 --   queue        the queue name last used, for the sweeper
 --   rewakes, rewoken_at, rewoken_length   of the sweeper: how often it woke the run in vain, when
@@ -75,7 +76,7 @@ local function push(base, topic, at, message)
     if redis.call('HINCRBY', bookkeeping, 'n', '1') == 1 then
       redis.call('ZREM', parked_key(base), message.run)
     end
-    redis.call('HSET', bookkeeping, 'queue', message.queue)
+    redis.call('HSET', bookkeeping, 'queue', message.queue, 'message:' .. message.id, topic)
     if message.kind == 'step' then
       redis.call('HSET', bookkeeping, 'step:' .. message.step, message.id)
       redis.call('ZREM', owed_key(base), debt_of_step(message.run, message.step))
@@ -129,6 +130,14 @@ local function release(base, run_id, message_id)
     redis.call('ZREM', topic_key(base, topic, 'held'), held_id)
     redis.call('ZADD', topic_key(base, topic, 'due'), next_held[2], held_id)
     hint(base, topic)
+  end
+end
+
+-- Deletes a message that nobody will deliver any more.
+local function delete_message(base, topic, message_id, run_id)
+  redis.call('DEL', message_key(base, topic, message_id))
+  if run_id ~= '' then
+    redis.call('HDEL', run_queue_key(base, run_id), 'message:' .. message_id)
   end
 end
 

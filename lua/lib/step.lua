@@ -44,12 +44,17 @@ end
 
 -- Appends an event and changes the step with it; returns the event's slot. `changes` are pairs
 -- of the step's hash; `slot_field`, if any, points at the event, also where that has no payload,
--- or the end of a step could not be told from another one's.
-local function change_step(keys, event, changes, slot_field)
+-- or the end of a step could not be told from another one's. Behind the end of a run whose user
+-- data is deleted no payload is stored any more: then it points there with a minus.
+local function change_step(keys, event, changes, slot_field, run_status)
+  local sign = ''
+  if is_terminal(run_status) and redis.call('HEXISTS', keys.run, 'expired_at') == 1 then
+    event.payload, sign = '', '-'
+  end
   local slot = append(keys.events, keys.payloads, event)
   if slot_field then
     changes[#changes + 1] = slot_field
-    changes[#changes + 1] = slot
+    changes[#changes + 1] = sign .. slot
   end
   redis.call('HSET', keys.step, 'updated_at', event.at, unpack(changes))
   return slot
@@ -61,13 +66,15 @@ local function end_step(keys, event, status, slot_field, resolve_data, outbox)
   local _, refusal, run_status = open_step(keys.run, keys.step)
   if refusal then
     local slot = redis.call('HGET', keys.step, slot_field)
+    slot = slot and string.match(slot, '%d+')
     local own = own_entry(keys.events, slot, event.op)
     if not own then
       return refusal
     end
     return step_reply(keys, slot, own.at, sent_along(keys.base, outbox), resolve_data)
   end
-  local slot = change_step(keys, event, { 'status', status, 'completed_at', event.at }, slot_field)
+  local slot = change_step(keys, event, { 'status', status, 'completed_at', event.at }, slot_field,
+    run_status)
   local send = is_terminal(run_status) and send_along or send_wake_along
   return step_reply(keys, slot, event.at, send(keys.base, event.at, outbox, keys.run_id),
     resolve_data)

@@ -26,8 +26,12 @@ local function repeated_write(writers, writer, sequence)
   end
 end
 
--- How many chunks a stream has, and whether it is closed.
-local function extent(stream, writers)
+-- How many chunks a stream has, and whether it is closed. Where the user data of its run is deleted
+-- it is empty and closed, whether or not there ever was one.
+local function extent(run, stream, writers)
+  if redis.call('HEXISTS', run, 'expired_at') == 1 then
+    return 0, true
+  end
   local closed = redis.call('HEXISTS', writers, 'end') == 1
   local length = redis.call('XLEN', stream)
   return closed and length - 1 or length, closed

@@ -22,7 +22,7 @@ if not ended then
 end
 local at = now()
 local envelope = redis.call('HMGET', message, 'queue', 'deployment', 'headers')
-redis.call('DEL', message)
+delete_message(base, topic, message_id, ended.run)
 settle(base, topic, message_id, ended)
 local sent
 if follow_up_id ~= '' then

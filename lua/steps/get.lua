@@ -1,14 +1,13 @@
--- Reads a step.
+-- Reads a step. That of a run which is being removed is gone, as its run is.
 --
--- KEYS: step, payloads
+-- KEYS: run, step, payloads
 -- ARGV: resolve_data
 -- Returns: OK step | STEP_NOT_FOUND
 --
 -- @unwaited
 -- @include lib/rows
 
-local row = entity_row(step, payloads, resolve_data)
-if #row[1] == 0 then
+if redis.call('EXISTS', run, step) < 2 then
   return { 'STEP_NOT_FOUND' }
 end
-return { 'OK', row }
+return { 'OK', entity_row(step, payloads, resolve_data) }

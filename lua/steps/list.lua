@@ -1,6 +1,7 @@
--- Lists the steps of a run by the slots of their creation.
+-- Lists the steps of a run by the slots of their creation. Those of a run which is being removed
+-- are gone, as their run is.
 --
--- KEYS: steps, payloads
+-- KEYS: run, steps, payloads
 -- ARGV: base, run_id, resolve_data, order, after, limit
 -- Returns: OK more steps, a step being slot, then its row
 --
@@ -9,6 +10,9 @@
 -- @include lib/page
 -- @include lib/rows
 
+if redis.call('EXISTS', run) == 0 then
+  return { 'OK', '', {} }
+end
 local ids, more = page_by_slot(steps, order, after, limit)
 local rows = {}
 for i, step_id in ipairs(ids) do

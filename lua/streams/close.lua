@@ -9,7 +9,7 @@
 --
 -- @include lib/stream
 
-local length, closed = extent(stream, writers)
+local length, closed = extent(run, stream, writers)
 if not closed then
   redis.call('XADD', stream, '0-*', 'end', op)
   redis.call('HSET', writers, 'end', op)

@@ -10,7 +10,7 @@ local index = repeated_write(writers, writer, sequence)
 if index then
   return { 'OK', index }
 end
-local length, closed = extent(stream, writers)
+local length, closed = extent(run, stream, writers)
 if closed then
   return { 'CLOSED' }
 end

@@ -47,7 +47,8 @@ class WorldConfig(BaseModel):
         max_events_per_run: the event ceiling: beyond it a run begins nothing new; None: none.
         max_payload_bytes: the largest payload, message or chunk.
         hook_retention_limit: how far ahead the `tokenRetentionUntil` of a hook may lie.
-        retention: how long finished runs stay; None: for ever. Not in force yet: none goes.
+        retention: how long finished runs stay, at least a minute: then a sweep removes them with
+            all that is theirs, but no earlier than the last of their hooks; None: for ever.
         serialize_runs: at most one replay of a run is leased at a time.
         max_failures: failed deliveries after which a message is a dead letter.
         max_lost_leases: lost leases after which a message is a dead letter.

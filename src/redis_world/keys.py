@@ -148,6 +148,21 @@ class Keys:
         return f"{self.base}parked"
 
     @property
+    def finished(self) -> str:
+        """Runs that are over, by the time from which their age counts."""
+        return f"{self.base}finished"
+
+    @property
+    def retained(self) -> str:
+        """Hooks that have outlived their run, by the time until which they do."""
+        return f"{self.base}retained"
+
+    @property
+    def cleaning(self) -> str:
+        """What is too large to be deleted in one script."""
+        return f"{self.base}cleaning"
+
+    @property
     def topics(self) -> str:
         return f"{self.base}topics"
 

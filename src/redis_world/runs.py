@@ -14,7 +14,7 @@ from redis_world.models import Page, ResolveData, Run, RunStatus, SortOrder
 from redis_world.paging import check_limit, check_order, make_page, parse_cursor
 from redis_world.rows import run_from
 
-__all__ = ["TERMINAL", "Runs"]
+__all__ = ["TERMINAL", "Runs", "check_terminal"]
 
 TERMINAL: Final = ("completed", "failed", "cancelled")
 _STATUSES: Final[tuple[str, ...]] = get_args(RunStatus)
@@ -154,3 +154,16 @@ def _check_statuses(status: RunStatus | Sequence[RunStatus] | None) -> list[str]
         if name not in _STATUSES:
             raise InvalidInputError(f"{name!r} is no status of a run: {', '.join(_STATUSES)}")
     return sorted(set(statuses))
+
+
+def check_terminal(status: str | Sequence[str]) -> set[str]:
+    """The terminal statuses that are named.
+
+    Raises:
+        InvalidInputError: one is no status, or not terminal.
+    """
+    names = {status} if isinstance(status, str) else set(status)
+    for name in names:
+        if name not in TERMINAL:
+            raise InvalidInputError(f"{name!r} is no terminal status: {', '.join(TERMINAL)}")
+    return names

@@ -25,7 +25,7 @@ class Steps:
         keys = self._connection.keys.of_run(run_id)
         reply = await self._connection.call(
             "steps/get",
-            {"step": keys.step(step_id), "payloads": keys.payloads},
+            {"run": keys.run, "step": keys.step(step_id), "payloads": keys.payloads},
             {"resolve_data": resolve_data},
         )
         if reply[0] != b"OK":
@@ -49,7 +49,7 @@ class Steps:
         keys = self._connection.keys.of_run(run_id)
         reply = await self._connection.call(
             "steps/list",
-            {"steps": keys.steps, "payloads": keys.payloads},
+            {"run": keys.run, "steps": keys.steps, "payloads": keys.payloads},
             {
                 "base": self._connection.keys.base,
                 "run_id": run_id,

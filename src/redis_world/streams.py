@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import weakref
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from itertools import count
 from typing import Final
 
@@ -100,7 +100,8 @@ class Streams:
     ) -> AsyncGenerator[bytes, None]:
         """Read a stream live, until it is closed.
 
-        A broken connection, or an hour of silence, is no end: it goes on where it was.
+        A broken connection, or an hour of silence, is no end: it goes on where it was. It ends,
+        too, when the run is removed or its user data is deleted.
 
         Args:
             run_id: the run.
@@ -118,12 +119,18 @@ class Streams:
         index = await self._start(run_id, name, min(start_index, MAX_SLOT))
         # Until it has seen a chunk it may stand behind the end marker, which it would never see.
         may_be_past_end = index > 0
+        had_run = False
         async with self._connection.hub.subscribe(stream) as hints:
             while True:
                 try:
-                    (entries,) = await self._connection.execute(
-                        ("XRANGE", stream, f"0-{index + 1}", "+", "COUNT", _READ_CHUNKS)
+                    # The run behind the chunks: what is read of an expired one is not shown.
+                    entries, run = await self._connection.execute(
+                        ("XRANGE", stream, f"0-{index + 1}", "+", "COUNT", _READ_CHUNKS),
+                        ("HMGET", keys.run, "status", "expired_at"),
                     )
+                    if run[1] is not None or (had_run and run[0] is None):
+                        return
+                    had_run = run[0] is not None
                     is_over = (
                         not entries
                         and may_be_past_end
@@ -158,9 +165,7 @@ class Streams:
     async def get_info(self, run_id: str, name: str) -> StreamInfo:
         """How far a stream has been written: tail index -1, not done, for an unknown one."""
         keys = self._keys(run_id, name)
-        reply = await self._connection.call(
-            "streams/info", {"stream": keys["stream"], "writers": keys["writers"]}, {}
-        )
+        reply = await self._connection.call("streams/info", _info_keys(keys), {})
         return StreamInfo(tail_index=int(reply[1]), done=reply[2] == b"1")
 
     async def get_chunks(
@@ -180,13 +185,19 @@ class Streams:
         check_limit(limit)
         index = int(parse_cursor("chunks", cursor) or "0")
         keys = self._keys(run_id, name)
-        # The state first: what is done then is complete in what is read behind it.
-        info, entries = await self._connection.call_then(
+        # The state first: what is done then is complete in what is read behind it. The run last:
+        # what is read of an expired one is not shown.
+        info, entries, expired_at = await self._connection.call_then(
             "streams/info",
-            {"stream": keys["stream"], "writers": keys["writers"]},
+            _info_keys(keys),
             {},
-            [("XRANGE", keys["stream"], f"0-{index + 1}", "+", "COUNT", limit + 1)],
+            [
+                ("XRANGE", keys["stream"], f"0-{index + 1}", "+", "COUNT", limit + 1),
+                ("HGET", keys["run"], "expired_at"),
+            ],
         )
+        if expired_at is not None:
+            return StreamChunksPage(data=[], cursor=None, has_more=False, done=True)
         data = [
             StreamChunk(index=index + place, data=chunk)
             for place, (_, (kind, chunk)) in enumerate(entries)
@@ -228,3 +239,7 @@ class Streams:
         """Whether a reader stands behind the end marker."""
         info = await self.get_info(run_id, name)
         return info.done and index > info.tail_index + 1
+
+
+def _info_keys(keys: Mapping[str, str]) -> dict[str, str]:
+    return {name: keys[name] for name in ("run", "stream", "writers")}

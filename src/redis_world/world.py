@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 import redis.asyncio
 
+from redis_world.codec import Duration, to_duration_ms
 from redis_world.config import ENVIRONMENT_PREFIX, WorldConfig
 from redis_world.connection import Connection
 from redis_world.events import Events
 from redis_world.hooks import Hooks
 from redis_world.ids import IdFactory
+from redis_world.janitor import Janitor
 from redis_world.lua import ScriptLibrary, default_library
 from redis_world.queue import Queue
-from redis_world.runs import Runs
+from redis_world.runs import TERMINAL, Runs, check_terminal
 from redis_world.steps import Steps
 from redis_world.streams import Streams
 from redis_world.sweeper import Sweeper
@@ -74,6 +77,7 @@ class RedisWorld:
         self.queue = Queue(self._connection, ids)
         self.streams = Streams(self._connection)
         self._sweeper = Sweeper(self._connection, ids)
+        self._janitor = Janitor(self._connection)
 
     @classmethod
     def from_env(cls, **options: Any) -> Self:
@@ -112,10 +116,50 @@ class RedisWorld:
         `sweep_interval` ago still lack, and wakes live runs that have had no message for so long
         and wait for no hook. Any process may do it at any time; workers do it anyway.
 
+        And it removes what has had its time (section 5): hooks that outlived their run, and runs
+        that ended longer ago than `retention`.
+
         Returns:
-            How many of each were recovered: `expired_leases`, `queued_steps`, `woken_runs`.
+            How many of each were recovered: `expired_leases`, `queued_steps`, `woken_runs`; and
+            how many have gone: `expired_hooks`, `removed_runs`.
         """
-        return await self._sweeper.sweep()
+        return {**await self._sweeper.sweep(), **await self._janitor.clean()}
+
+    async def prune(
+        self,
+        older_than: Duration,
+        *,
+        status: str | Sequence[str] = TERMINAL,
+        dry_run: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> int:
+        """Remove runs that ended a while ago, whatever this World's `retention` is.
+
+        With a run all that belongs to it goes: log, steps, streams, messages. A run stays as long
+        as one of its hooks has to (contract, section 5, Hook retention).
+
+        Args:
+            older_than: how long ago they ended at least.
+            status: the terminal statuses of which they are.
+            dry_run: only count them.
+            on_progress: called with how many were looked at and how many of them have gone.
+
+        Returns:
+            How many have gone, or would.
+
+        Raises:
+            InvalidInputError: a status is not terminal, or the age is negative.
+        """
+        wanted = check_terminal(status)
+        age = to_duration_ms(older_than, "older_than")
+        seen = gone = 0
+        async for runs in self._janitor.finished(age):
+            ids = [run.run_id for run in runs if run.status in wanted]
+            gone += len(ids) if dry_run else sum(await self._janitor.remove(ids, age))
+            seen += len(runs)
+            if on_progress is not None:
+                on_progress(seen, gone)
+        return gone
 
     async def aclose(self) -> None:
         """Close what this World opened."""

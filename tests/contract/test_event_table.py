@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -194,6 +194,12 @@ async def hook_in(world: RedisWorld, state: str) -> str:
         await world.events.create(holder, e.hook_created("holder"))
     if state == "missing; token taken":
         return await e.new_run(world)
+    if state == "retained; run ended":
+        run_id = await e.new_run(world)
+        until = (await world.runs.get(run_id)).created_at + timedelta(days=1)
+        await e.write(world, run_id, e.hook_created(tokenRetentionUntil=until))
+        await e.write(world, run_id, e.run_ended("completed"))
+        return run_id
     run_id = await run_with(world, HOOK_PATHS, state.removesuffix("; token free"))
     if state.endswith("token free"):
         await world.events.create(holder, e.hook_disposed("holder"))

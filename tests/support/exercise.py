@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from redis_world import RedisWorld
 from redis_world.queue import FollowUp
 from support.events import (
@@ -29,6 +31,7 @@ __all__ = ["TOPIC", "exercise"]
 TOPIC = "__wkf_workflow_"
 DEAD_TOPIC = "__dead_wkf_workflow_"
 QUEUE_NAME = TOPIC + "w"
+MANY = 101
 
 
 async def exercise(world: RedisWorld) -> str:
@@ -66,7 +69,26 @@ async def exercise(world: RedisWorld) -> str:
     await _strand(world, run_id)
     await _stream(world, run_id)
     await _read(world, run_id)
+    await _remove(world)
     return run_id
+
+
+async def _remove(world: RedisWorld) -> None:
+    """End runs with more than one script deletes at a time, and remove one of them."""
+    now = datetime.now(UTC)
+    for attributes in ({}, {"$retention": "0"}):
+        run_id = await new_run(world, attributes=attributes, allowReservedAttributes=True)
+        hooks = [hook_created(f"h{n}", f"{run_id} {n}") for n in range(MANY)]
+        kept = hook_created("kept", f"{run_id} kept", tokenRetentionUntil=now + timedelta(days=1))
+        await write(world, run_id, kept, *hooks)
+        for number in range(MANY):
+            await world.streams.write(run_id, f"s{number}", b"1")
+        await write(world, run_id, step_created("s"), event("run_completed", output=b"out"))
+        await world.sweep()
+        await write(world, run_id, hook_disposed("kept"))
+    await world.queue.send(QUEUE_NAME, {"runId": run_id, "more": 3})
+    await world.prune(0)
+    await world.sweep()
 
 
 async def _send(world: RedisWorld, run_id: str) -> None:

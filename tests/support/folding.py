@@ -70,7 +70,11 @@ class Folded:
             self.run |= {name: data[name] for name in ("output", "error") if name in data}
             if data.get("errorCode") is not None:
                 self.run["errorCode"] = data["errorCode"]
-            self.hooks.clear()
+            self.hooks = {
+                hook_id: hook
+                for hook_id, hook in self.hooks.items()
+                if (until := hook.get("tokenRetentionUntil")) is not None and until > at
+            }
             self.waits.clear()
 
     def _step(self, kind: str, wire: Wire, data: Wire) -> None:

@@ -16,6 +16,10 @@ WORKFLOWS: Final = ("orders", "refunds")
 
 Params = dict[str, Any]
 
+ZERO_RETENTION: Final = {
+    "attributes": {"color": "red", "$retention": "0"},
+    "allowReservedAttributes": True,
+}
 _PAYLOADS: Final = tuple(e.PAYLOADS.values())
 
 
@@ -83,9 +87,9 @@ def creation(chance: Random, *, resilient: bool = False) -> e.Wire:
         **data,
         deploymentId="d",
         workflowName=chance.choice(WORKFLOWS),
+        **chance.choice([{}, {}, ZERO_RETENTION]),
         **some(
             chance,
-            attributes=[{"color": "red"}],
             executionContext=[
                 {"workflowCoreVersion": "5", "traceCarrier": {"a": "b"}},
                 {"workflowCoreVersion": 5, "hookResumeInputVersion": 2},
@@ -115,10 +119,10 @@ def changes_of_run(chance: Random, scene: Scene) -> list[e.Wire]:
 
 
 def _attr_set(chance: Random, scene: Scene) -> e.Wire:
-    keys = chance.sample(["color", "size", "$x"], chance.randint(0, 2))
-    reserved = {"allowReservedAttributes": True} if "$x" in keys else {}
+    keys = chance.sample(["color", "size", "$x", "$retention"], chance.randint(0, 2))
+    reserved = {"allowReservedAttributes": True} if {"$x", "$retention"} & {*keys} else {}
     return e.attr_set(
-        {key: chance.choice(["red", "blue", None]) for key in keys},
+        {key: chance.choice(["red", "0", "0", None]) for key in keys},
         chance.choice([*scene.names("a"), None]),
         step=chance.choice([None, None, None, *scene.names("s")]),
         **chance.choice([reserved, reserved, {}]),
@@ -145,7 +149,7 @@ def life_of_hook(chance: Random, scene: Scene) -> list[e.Wire]:
     kinds = _some_of(chance, ["received", "received", "received", "disposed"])
     if scene.is_new(hook):
         kinds.insert(0, "created")
-    return [_hook_event(chance, hook, kind) for kind in kinds]
+    return [_hook_event(chance, scene, hook, kind) for kind in kinds]
 
 
 def life_of_wait(chance: Random, scene: Scene) -> list[e.Wire]:
@@ -187,10 +191,16 @@ def _step_event(chance: Random, scene: Scene, step: str, kind: str) -> e.Wire:
             return _event("step_retrying", step, **data)
 
 
-def _hook_event(chance: Random, hook: str, kind: str) -> e.Wire:
+def _hook_event(chance: Random, scene: Scene, hook: str, kind: str) -> e.Wire:
     match kind:
         case "created":
-            data = some(chance, metadata=_PAYLOADS, isWebhook=(True, False), isSystem=(True, None))
+            data = some(
+                chance,
+                metadata=_PAYLOADS,
+                isWebhook=(True, False),
+                isSystem=(True, None),
+                tokenRetentionUntil=[*scene.moments, None],
+            )
             return e.hook_created(hook, chance.choice(TOKENS), **data)
         case "received":
             return _event("hook_received", hook, **some(chance, payload=_PAYLOADS, token=("t1",)))

@@ -29,6 +29,7 @@ OPTIONS: Final[Mapping[str, Any]] = {
     "max_events_per_run": 25,
     "max_payload_bytes": 1000,
     "environment": "test",
+    "retention": timedelta(hours=2),
 }
 """Limits that a short life runs into."""
 
@@ -189,6 +190,12 @@ class Life:
 
     def sweep(self) -> None:
         self.twins.both(lambda world: world.sweep(), "sweep")
+
+    def prune(self, age: float, status: str, *, dry_run: bool) -> None:
+        self.twins.both(
+            lambda world: world.prune(age, status=status, dry_run=dry_run),
+            f"prune of {status} runs after {age} s",
+        )
 
     def pass_time(self, seconds: float) -> None:
         self.twins.run(self.twins.clock.advance(seconds))

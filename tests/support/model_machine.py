@@ -33,8 +33,8 @@ Act = tuple[Callable[..., Any], dict[str, Any]]
 
 def act(chance: Random, life: Life) -> Act:
     """Something that may happen; what is worth more comes more often."""
-    acts = [write, send, work, end, idle, rest, look, use_stream, err]
-    return chance.choices(acts, [12, 4, 4, 3, 3, 2, 2, 3, 1])[0](chance, life)
+    acts = [write, send, work, end, idle, rest, look, use_stream, err, prune]
+    return chance.choices(acts, [12, 4, 4, 3, 3, 2, 2, 3, 1, 1])[0](chance, life)
 
 
 def run(chance: Random, life: Life) -> int:
@@ -141,6 +141,14 @@ def use_stream(chance: Random, life: Life) -> Act:
     chunks = [chance.choice([b"", b"a", b"\x00b"]) for _ in range(chance.randint(0, 3))]
     closes = chance.random() < 0.4
     return Life.use_stream, {"number": number, "name": name, "chunks": chunks, "closes": closes}
+
+
+def prune(chance: Random, life: Life) -> Act:
+    return Life.prune, {
+        "age": chance.choice([0, 0.001, 60, 3600]),
+        "status": chance.choice(["completed", "failed", "cancelled"]),
+        "dry_run": chance.random() < 0.3,
+    }
 
 
 def err(chance: Random, life: Life) -> Act:

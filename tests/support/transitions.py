@@ -173,18 +173,21 @@ HOOK: Final = Table(
     states=(
         "missing", "missing; token taken", "live", "disposed", "conflicted",
         "conflicted; token free", "missing; run ended", "live; run ended", "conflicted; run ended",
+        "retained; run ended",
     ),
     rows={
         "hook_created": (
-            _to("live"), _to("conflicted"), *[DUPLICATE] * 4, *[RUN_TERMINAL] * 3,
+            _to("live"), _to("conflicted"), *[DUPLICATE] * 4, *[RUN_TERMINAL] * 4,
         ),
-        "hook_received": (NO_HOOK, NO_HOOK, _to("live"), *[NO_HOOK] * 6),
+        "hook_received": (NO_HOOK, NO_HOOK, _to("live"), *[NO_HOOK] * 6, EXPIRED),
         "hook_disposed": (
             NO_HOOK, NO_HOOK, _to("disposed"), NO_HOOK, NO_HOOK, NO_HOOK, *[EXPIRED] * 3,
+            _to("disposed"),
         ),
     },
 )  # fmt: skip
-"""`conflicted`: the hook's token was another's when it was to be created."""
+"""`conflicted`: the hook's token was another's when it was to be created. `retained`: its
+`tokenRetentionUntil` lies ahead."""
 
 WAIT: Final = Table(
     states=(

@@ -836,12 +836,13 @@ async def test_nothing_may_be_added_to_a_sorted_set_or_get_another_score(rich: R
             ):
                 if not await rich.damage("zadd", key, members):
                     unnoticed.add(f"{key.removeprefix(BASE)} {what}")
-    # Times until a lease ends, or since when something waits, stand nowhere else; and the name of
-    # a stream may outlive it where there is no run.
+    # Times until a lease ends, or since when something waits, stand nowhere else; what waits for a
+    # hook counts later; and the name of a stream may outlive it where there is no run.
     assert unnoticed == {
         f"queue:{TOPIC}:leased scores",
         "parked scores",
         "owed scores",
+        "finished scores",
         f"run:{HEALTH}:streams more",
     }
 

@@ -64,6 +64,13 @@ OF_LUA: Final[dict[str, tuple[int, Callable[..., str]]]] = {
     "runs_key": (0, lambda: KEYS.runs),
     "all_hooks_key": (0, lambda: KEYS.all_hooks),
     "topics_key": (0, lambda: KEYS.topics),
+    "finished_key": (0, lambda: KEYS.finished),
+    "retained_key": (0, lambda: KEYS.retained),
+    "cleaning_key": (0, lambda: KEYS.cleaning),
+    "events_key": (1, lambda run: KEYS.of_run(run).events),
+    "claims_key": (1, lambda run: KEYS.of_run(run).claims),
+    "ops_key": (1, lambda run: KEYS.of_run(run).ops),
+    "steps_key": (1, lambda run: KEYS.of_run(run).steps),
     "queue_channel": (1, KEYS.queue_channel),
 }
 """Function of the Lua library -> how many texts it takes after the base, and Python's twin."""

@@ -29,7 +29,6 @@ def _hook_keys(request: Request) -> dict[str, str]:
         "events": run.events,
         "payloads": run.payloads,
         "claims": run.claims,
-        "hook": run.hook(request.correlation_id),
     }
 
 
@@ -77,6 +76,7 @@ def hook_created(request: Request) -> Call:
         keys={
             **_hook_keys(request),
             "hooks": run.hooks,
+            "hook": run.hook(hook_id),
             "hook_runs": keys.hook_runs(hook_id),
             "token": keys.token(data.token),
             "all_hooks": keys.all_hooks,

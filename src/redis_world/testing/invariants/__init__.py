@@ -20,6 +20,7 @@ from redis_world.testing.invariants.indexes import (
 from redis_world.testing.invariants.logs import read_log
 from redis_world.testing.invariants.messages import Messages, violations_of_messages
 from redis_world.testing.invariants.ownership import violations_of_ownership
+from redis_world.testing.invariants.retention import violations_of_retention
 from redis_world.testing.invariants.snapshot import Snapshot, read_snapshot
 from redis_world.testing.invariants.streams import violations_of_streams
 from redis_world.world import RedisWorld
@@ -67,6 +68,7 @@ async def check_invariants(world: RedisWorld) -> None:
         *violations,
         *violations_of_runs(snapshot, connection.keys),
         *violations_of_hooks(snapshot, connection.keys, folds),
+        *violations_of_retention(snapshot, folds),
         *violations_of_streams(snapshot),
         *violations_of_messages(snapshot, messages),
         *violations_of_bookkeeping(snapshot, messages, serialized=config.serialize_runs),

@@ -31,6 +31,7 @@ def violations_of_bookkeeping(
             wrong += (f"{keys.queue}: {p}" for p in _of_leased(book, real))
         wrong += (f"{keys.queue}: {p}" for p in _of_steps(book, real))
         wrong += (f"{keys.queue}: {p}" for p in _of_wake(run_id, book, messages))
+        wrong += (f"{keys.queue}: {p}" for p in _of_topics(book, real))
         held = snapshot.zset("run:held", run_id)
         if held != real.held:
             wrong.append(f"{keys.held} has {held}, held are in truth {real.held}")
@@ -64,6 +65,18 @@ def _of_steps(book: Hash, real: RunMessages) -> Iterable[str]:
             yield f"step:{step} is {named.get(step)}, in truth {real.steps.get(step)}"
 
 
+def _of_topics(book: Hash, real: RunMessages) -> Iterable[str]:
+    named = {
+        name.removeprefix("message:"): text(topic)
+        for name, topic in book.items()
+        if name.startswith("message:")
+    }
+    for message_id in sorted({*named, *real.topics}):
+        if named.get(message_id) != real.topics.get(message_id):
+            told, true = named.get(message_id), real.topics.get(message_id)
+            yield f"message:{message_id} is {told}, in truth {true}"
+
+
 def _of_wake(run_id: str, book: Hash, messages: Messages) -> Iterable[str]:
     """The wake that absorbs others is one that will be delivered now and never was."""
     if "wake" not in book:
@@ -93,6 +106,7 @@ def violations_of_wake_sources(
         f"owed: {member} is of a run that is not there"
         for member in owed
         if not snapshot.is_run(member.partition("/")[0])
+        and not snapshot.is_cleaning("run", member.partition("/")[0])
     ]
     live = {run_id for run_id in snapshot.run_ids if snapshot.is_live(run_id)}
     idle = {run_id for run_id in live if not messages.of_run[run_id].outstanding}

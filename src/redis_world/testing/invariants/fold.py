@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from redis_world.keys import RunKeys
@@ -19,8 +19,11 @@ from redis_world.testing.invariants.snapshot import Hash
 
 __all__ = ["Fold"]
 
-_AFTER_THE_END: Final = {"run_cancelled", "step_completed", "step_failed", "step_retrying"}
-"""What a finished run may still record: one more cancellation, outcomes of running steps."""
+_AFTER_THE_END: Final = {
+    *("run_cancelled", "step_completed", "step_failed", "step_retrying", "hook_disposed")
+}
+"""What a finished run may still record: one more cancellation, outcomes of running steps, the end
+of a hook that has outlived it."""
 
 
 class Fold:
@@ -44,6 +47,22 @@ class Fold:
             self.wrong.append(f"{self._key}: the first event is not run_created, in slot 1")
         for entry in log if self.is_whole else ():
             self._take(entry)
+
+    def settle_hooks(self, stored: Collection[str], now: int, *, is_cleaning: bool) -> None:
+        """Forget the hooks whose time is over, but for those that may wait for their deletion.
+
+        Args:
+            stored: the hooks of the run that are still there.
+            now: the present time, in ms.
+            is_cleaning: whether those that did not outlive the run are still being deleted.
+        """
+        if not self.is_over:
+            return
+        for hook_id, hook in [*self.entities.hooks.items()]:
+            may_stay = is_cleaning or not hook.is_dead
+            hook.is_dead |= int(hook.fields.get("token_retention_until", 0)) <= now
+            if hook.is_dead and not (may_stay and hook_id in stored):
+                del self.entities.hooks[hook_id]
 
     @property
     def is_over(self) -> bool:
@@ -133,8 +152,11 @@ class Fold:
             self.fields[name] = entry.stored_slot
         if entry.type == "run_failed" and entry.data.get("errorCode") is not None:
             self.fields["error_code"] = entry.data["errorCode"].encode()
-        # They go with the run's life, in the same instant.
-        self.entities.hooks.clear()
+        if self.attributes.get("$retention") == b"0":
+            self.fields["expired_at"] = entry.at
+        # They go with the run's life, in the same instant; but for what was to outlive it.
+        for hook in self.entities.hooks.values():
+            hook.is_dead = int(hook.fields.get("token_retention_until", 0)) <= int(entry.at)
         self.entities.waits.clear()
 
     def _set_attributes(self, entry: Entry) -> str | None:

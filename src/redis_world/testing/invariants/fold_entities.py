@@ -28,11 +28,13 @@ class Folded:
         slot: of its creation.
         fields: its hash.
         is_lazy: whether it is a step that a replay has begun by itself, without a message.
+        is_dead: whether it is a hook that nobody may read any more, and that is not deleted yet.
     """
 
     slot: int
     fields: Hash
     is_lazy: bool = False
+    is_dead: bool = False
 
     def point(self, name: str, entry: Entry) -> None:
         """Let a field point at an event."""
@@ -44,7 +46,7 @@ class Entities:
     """What a run has besides itself.
 
     Attributes:
-        hooks: the live ones.
+        hooks: the live ones; of a run that is over all that it had then.
         waits: those of a live run.
         claims: what may happen once -> slot where it did.
         ops: op -> slot, of the events that can't be found in another way.
@@ -146,7 +148,7 @@ def fold_hook(entities: Entities, entry: Entry) -> str | None:
         return None
     if entry.type not in {"hook_received", "hook_disposed"}:
         return unknown_type(entry)
-    if hook_id not in entities.hooks:
+    if hook_id not in entities.hooks or entities.hooks[hook_id].is_dead:
         return "is of no live hook"
     if entry.type == "hook_disposed":
         entities.claim(f"gone:{hook_id}", entry)

@@ -54,6 +54,7 @@ class RunMessages:
         due: how many of its replays are due.
         held: `<topic>/<id>` of what is held, by due time.
         steps: step -> ids of its outstanding messages.
+        topics: id -> topic, of all of them.
     """
 
     outstanding: int = 0
@@ -62,8 +63,10 @@ class RunMessages:
     leased: list[str] = field(default_factory=list)
     held: Scores = field(default_factory=dict)
     steps: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    topics: dict[str, str] = field(default_factory=dict)
 
     def add(self, message: StoredMessage) -> None:
+        self.topics[message.id] = message.topic
         self.outstanding += message.is_outstanding
         self.dead += message.place == "dead"
         if message.text("kind") in REPLAYS:

@@ -27,6 +27,17 @@ _RUN_PARTS: Final = {
     "held": "zset",
 }
 
+_OF_PARTITION: Final = {
+    "runs",
+    "hooks",
+    "topics",
+    "parked",
+    "owed",
+    "finished",
+    "retained",
+    "cleaning",
+}
+
 TYPES: Final = {
     "meta": "hash",
     "run": "hash",
@@ -44,6 +55,9 @@ TYPES: Final = {
     "topics": "set",
     "parked": "zset",
     "owed": "zset",
+    "finished": "zset",
+    "retained": "zset",
+    "cleaning": "zset",
     **{f"queue:{place}": "zset" for place in PLACES},
     "queue:message": "hash",
     "queue:key": "string",
@@ -77,7 +91,7 @@ def parse_key(text: str) -> KeyName | None:
     """
     try:
         match text.split(":"):
-            case ["runs" | "hooks" | "topics" | "parked" | "owed" as kind]:
+            case [kind] if kind in _OF_PARTITION:
                 return KeyName(kind)
             case ["runs", "status", status]:
                 return KeyName("runs:status", "", status)

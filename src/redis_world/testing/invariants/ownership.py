@@ -22,17 +22,19 @@ def violations_of_ownership(snapshot: Snapshot) -> list[str]:
 def _of_owners(snapshot: Snapshot) -> Iterable[str]:
     for name, spelled in snapshot.texts.items():
         is_of_run = name.kind == "run" or name.kind.startswith("run:")
-        if is_of_run and name.kind not in _BEFORE_THE_RUN and not snapshot.is_run(name.owner):
+        is_left = snapshot.is_run(name.owner) or snapshot.is_cleaning("run", name.owner)
+        if is_of_run and name.kind not in _BEFORE_THE_RUN and not is_left:
             yield f"{spelled} is of a run that is not there"
 
 
 def _of_expiry(snapshot: Snapshot) -> Iterable[str]:
     for name, spelled in snapshot.texts.items():
         has_run = snapshot.is_run(name.owner)
-        is_stray = name.kind in STREAM_KINDS and not has_run
+        is_removed = snapshot.is_cleaning("run", name.owner)
+        is_stray = name.kind in STREAM_KINDS and not has_run and not is_removed
         is_over = name.kind == "run:ops" and has_run and not snapshot.is_live(name.owner)
         expires = name in snapshot.ttls
-        if expires and not is_stray and not is_over:
+        if expires and not is_stray and not is_over and not is_removed:
             yield f"{spelled} expires in {snapshot.ttls[name]} ms, and must not"
         elif is_stray and not expires:
             yield f"{spelled} is of a run that is not there, and does not expire"

@@ -39,8 +39,11 @@ class Snapshot:
 
     Attributes:
         ttls: milliseconds to live, of the keys that are going to expire.
+        now: the time of the scripts when the reading began, in ms.
         wrong: what is no key of a World, or has another type than it must.
     """
+
+    now: int = 0
 
     hashes: dict[KeyName, Hash] = field(default_factory=dict)
     zsets: dict[KeyName, Scores] = field(default_factory=dict)
@@ -85,6 +88,10 @@ class Snapshot:
 
     def is_live(self, run_id: str) -> bool:
         return self.hash("run", run_id).get("status") in {b"pending", b"running"}
+
+    def is_cleaning(self, kind: str, run_id: str) -> bool:
+        """Whether parts of a run are to be deleted yet: its hooks, its streams, or all of it."""
+        return f"{kind}/{run_id}" in self.zset("cleaning")
 
     def add(self, name: KeyName, spelled: str, type_: str, ttl: int, value: Any) -> None:
         """Take a key in, as the server gave it."""
@@ -134,7 +141,9 @@ async def read_snapshot(connection: Connection) -> Snapshot:
     """Read every key of the connection's namespace."""
     keys, namespace = connection.keys, connection.config.namespace
     clocks = {f"{keys.base}clock", f"{keys.meta.removesuffix('meta')}clock"}
-    snapshot = Snapshot()
+    clock, time = await connection.execute(("GET", f"{keys.base}clock"), ("TIME",))
+    now = int(clock) if clock else int(time[0]) * 1000 + int(time[1]) // 1000
+    snapshot = Snapshot(now=now)
     known: dict[bytes, tuple[KeyName, str]] = {}
     for key in sorted(await _scan(connection, f"[{{]{namespace}[}}/]*")):
         spelled = text(key)

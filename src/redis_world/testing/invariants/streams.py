@@ -44,7 +44,11 @@ def _of_run(snapshot: Snapshot, run_id: str) -> Iterable[str]:
         writers = snapshot.hash("run:writers", run_id, name)
         yield from _of_writers(keys.writers(name), writers, chunks, end)
     # Where there is no run, each stream expires by itself, and its name with the last of them.
-    if snapshot.is_run(run_id):
+    if "expired_at" in snapshot.hash("run", run_id):
+        for name in sorted(stored):
+            if not snapshot.is_cleaning("streams", run_id):
+                yield f"{keys.stream(name)} is there, and the data of its run has expired"
+    elif snapshot.is_run(run_id):
         for name in sorted({*named} - stored):
             yield f"{keys.streams}: {name} is there, and {keys.stream(name)} is not"
 

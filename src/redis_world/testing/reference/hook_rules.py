@@ -74,8 +74,10 @@ def hook_received(write: Write) -> Outcome:
     if first is not None:
         _refuse_another_resume(write, first)
         return Outcome(first, is_new=False)
-    if write.correlation_id not in run.hooks:
+    if write.correlation_id not in run.live_hooks(write.at):
         raise HookNotFoundError(write.correlation_id)
+    if not run.is_live:
+        raise RunExpiredError(f"run {write.run_id} is {run.fields['status']}")
     refuse_at_ceiling(write, run)
     event = write.append(run, resume_id=write.resume_id, payload_digest=write.payload_digest)
     if write.resume_id is not None:
@@ -86,7 +88,7 @@ def hook_received(write: Write) -> Outcome:
 def hook_disposed(write: Write) -> Outcome:
     """Remove a hook, and free its token in the same instant."""
     run = the_run(write)
-    if write.correlation_id not in run.hooks:
+    if write.correlation_id not in run.live_hooks(write.at):
         if not run.is_live:
             raise RunExpiredError(f"run {write.run_id} is {run.fields['status']}")
         raise HookNotFoundError(write.correlation_id)

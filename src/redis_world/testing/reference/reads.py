@@ -228,7 +228,7 @@ class ReferenceHooks:
             )
         check_text(run_id)
         run = self._state.runs.get(run_id)
-        hooks = [] if run is None else run.hooks.values()
+        hooks = [] if run is None else run.live_hooks(self._state.now()).values()
         return make_page(
             "hooks",
             hooks,

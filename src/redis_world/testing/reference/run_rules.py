@@ -22,6 +22,7 @@ from redis_world.models import (
     RunStartedData,
     RunStartedEvent,
 )
+from redis_world.testing.reference.retention import expire_data
 from redis_world.testing.reference.state import Fields, StoredRun
 from redis_world.testing.reference.write import (
     Outcome,
@@ -149,11 +150,14 @@ def _new_run(write: Write, data: RunCreatedData | RunStartedData) -> StoredRun:
 
 
 def _end(write: Write, status: str, result: Fields) -> Outcome:
-    """End a run: in the same instant it has no hook, no token and no wait any more."""
+    """End a run: in the same instant it has no wait, and no hook but those that outlive it."""
     run = the_run(write)
     refuse_on_ended(write, run)
     run.fields.update(status=status, completed_at=write.at, updated_at=write.at)
     run.fields.update({name: value for name, value in result.items() if value is not None})
-    run.hooks.clear()
+    run.hooks = run.live_hooks(write.at)
     run.waits.clear()
-    return Outcome(write.append(run), shows="run")
+    event = write.append(run)
+    if run.fields["attributes"].get("$retention") == "0":
+        expire_data(write.state, run)
+    return Outcome(event, shows="run")

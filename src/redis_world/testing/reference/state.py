@@ -28,6 +28,7 @@ __all__ = [
     "StoredMessage",
     "StoredRun",
     "StoredStream",
+    "retained_until",
 ]
 
 TERMINAL: Final = ("completed", "failed", "cancelled")
@@ -73,7 +74,7 @@ class StoredRun:
     events: list[StoredEvent] = field(default_factory=list)
     steps: dict[str, Entity] = field(default_factory=dict)
     hooks: dict[str, Entity] = field(default_factory=dict)
-    """The live ones."""
+    """The live ones; of a run that has ended, those that were to outlive it."""
     waits: dict[str, Entity] = field(default_factory=dict)
     decided_hooks: set[str] = field(default_factory=set)
     """Hooks that were created or met a conflict: neither happens a second time."""
@@ -85,6 +86,27 @@ class StoredRun:
     @property
     def is_live(self) -> bool:
         return self.fields["status"] not in TERMINAL
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether its user data is deleted."""
+        return "expired_at" in self.fields
+
+    def live_hooks(self, now: datetime) -> dict[str, Entity]:
+        """The hooks that may be read: all of a live run, those that are retained of another."""
+        if self.is_live:
+            return self.hooks
+        return {
+            hook_id: hook
+            for hook_id, hook in self.hooks.items()
+            if (until := retained_until(hook)) is not None and until > now
+        }
+
+
+def retained_until(hook: Entity) -> datetime | None:
+    """Until when a hook outlives its run, if it does."""
+    until: datetime | None = hook.fields.get("token_retention_until")
+    return until
 
 
 @dataclass(slots=True)
@@ -197,8 +219,9 @@ class State:
 
     def hooks(self) -> Iterator[Entity]:
         """The live hooks of all runs."""
+        now = self.now()
         for run in self.runs.values():
-            yield from run.hooks.values()
+            yield from run.live_hooks(now).values()
 
     def forget_orphan_streams(self) -> None:
         """Drop the streams that no run has come for within an hour of their last write."""

@@ -66,7 +66,7 @@ def step_started(write: Write) -> Outcome:
 def step_completed(write: Write) -> Outcome:
     """End a step well, with its result; the error of its last failed attempt stays."""
     step = _open_step(write)
-    _set_payload(step, "output", write.payload)
+    _set_payload(write, step, "output")
     return _end(write, step, "completed")
 
 
@@ -74,7 +74,7 @@ def step_failed(write: Write) -> Outcome:
     """End a step with its error."""
     the_run(write)
     step = _open_step(write)
-    _set_payload(step, "error", write.payload)
+    _set_payload(write, step, "error")
     return _end(write, step, "failed")
 
 
@@ -84,7 +84,7 @@ def step_retrying(write: Write) -> Outcome:
     data = write.event.event_data
     assert data is not None
     step = _open_step(write)
-    _set_payload(step, "error", write.payload)
+    _set_payload(write, step, "error")
     step.fields.update(status="pending", updated_at=write.at)
     step.fields.pop("retry_after", None)
     if data.retry_after is not None:
@@ -116,7 +116,7 @@ def _new_step(write: Write, run: StoredRun, event: StoredEvent, name: str) -> En
             "updated_at": write.at,
         },
     )
-    _set_payload(step, "input", write.payload)
+    _set_payload(write, step, "input")
     return step
 
 
@@ -143,11 +143,11 @@ def _refuse_too_early(step: Entity, at: datetime) -> None:
         raise TooEarlyError(f"{seconds} s too early", retry_after=seconds)
 
 
-def _set_payload(step: Entity, name: str, payload: bytes | None) -> None:
+def _set_payload(write: Write, step: Entity, name: str) -> None:
     """Set a payload field to what the event brought; without any it is absent."""
     step.fields.pop(name, None)
-    if payload is not None:
-        step.fields[name] = payload
+    if write.payload is not None and not write.state.runs[write.run_id].has_expired:
+        step.fields[name] = write.payload
 
 
 def _end(write: Write, step: Entity, status: str) -> Outcome:

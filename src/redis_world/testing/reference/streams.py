@@ -73,7 +73,7 @@ class ReferenceStreams:
     async def read(
         self, run_id: str, name: str, *, start_index: int = 0
     ) -> AsyncGenerator[bytes, None]:
-        """Read a stream live, until it is closed.
+        """Read a stream live, until it is closed, or its run is removed.
 
         Args:
             run_id: the run.
@@ -88,10 +88,14 @@ class ReferenceStreams:
             raise InvalidInputError(f"start_index is a whole number, not {start_index!r}")
         length = len(self._look(run_id, name).chunks)
         index = start_index if start_index >= 0 else max(0, length + start_index)
+        had_run = False
         while True:
             # Asked for before the look: a write in between is not missed.
             changed = self._state.changed.next()
             stream = self._look(run_id, name)
+            if had_run and run_id not in self._state.runs:
+                return
+            had_run = run_id in self._state.runs
             if index < len(stream.chunks):
                 chunk = stream.chunks[index]
                 index += 1
@@ -144,10 +148,19 @@ class ReferenceStreams:
         """The stream, or an empty one that is not kept."""
         check_text(run_id, name)
         self._state.forget_orphan_streams()
+        if self._has_expired(run_id):
+            return StoredStream(done=True)
         return self._state.streams.get((run_id, name), StoredStream())
 
     def _opened(self, run_id: str, name: str) -> StoredStream:
         """The stream, created if need be."""
         check_text(run_id, name)
         self._state.forget_orphan_streams()
+        if self._has_expired(run_id):
+            return StoredStream(done=True)
         return self._state.streams.setdefault((run_id, name), StoredStream())
+
+    def _has_expired(self, run_id: str) -> bool:
+        """Whether the user data of the run is deleted: its streams are empty and closed then."""
+        run = self._state.runs.get(run_id)
+        return run is not None and run.has_expired

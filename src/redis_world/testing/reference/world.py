@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
+from redis_world.codec import Duration, to_duration_ms
 from redis_world.config import WorldConfig
+from redis_world.errors import InvalidInputError
 from redis_world.testing.reference.events import ReferenceEvents
 from redis_world.testing.reference.queue import ReferenceQueue
 from redis_world.testing.reference.reads import (
@@ -16,7 +18,8 @@ from redis_world.testing.reference.reads import (
     ReferenceSteps,
     ReferenceWaits,
 )
-from redis_world.testing.reference.state import State
+from redis_world.testing.reference.retention import clean, prune
+from redis_world.testing.reference.state import TERMINAL, State
 from redis_world.testing.reference.streams import ReferenceStreams
 from redis_world.testing.reference.sweep import sweep
 
@@ -71,12 +74,43 @@ class ReferenceWorld:
         return self
 
     async def sweep(self) -> dict[str, int]:
-        """Do one round of what nobody else does: free lost leases, send missing messages.
+        """Do one round of what nobody else does.
+
+        It frees lost leases, sends missing messages, and removes what has had its time.
 
         Returns:
-            How many of each were recovered: `expired_leases`, `queued_steps`, `woken_runs`.
+            How many of each were recovered: `expired_leases`, `queued_steps`, `woken_runs`; and
+            how many have gone: `expired_hooks`, `removed_runs`.
         """
-        return sweep(self._state)
+        return {**sweep(self._state), **clean(self._state)}
+
+    async def prune(
+        self,
+        older_than: Duration,
+        *,
+        status: str | Sequence[str] = TERMINAL,
+        dry_run: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,  # noqa: ARG002 - it is done at once
+    ) -> int:
+        """Remove runs that ended a while ago, whatever this World's `retention` is.
+
+        Args:
+            older_than: how long ago they ended at least.
+            status: the terminal statuses of which they are.
+            dry_run: only count them.
+            on_progress: accepted and ignored.
+
+        Returns:
+            How many have gone, or would.
+
+        Raises:
+            InvalidInputError: a status is not terminal, or the age is negative.
+        """
+        wanted = {status} if isinstance(status, str) else {*status}
+        if not wanted <= {*TERMINAL}:
+            raise InvalidInputError(f"{status!r} is no terminal status")
+        age = to_duration_ms(older_than, "older_than")
+        return prune(self._state, age, wanted, dry_run=dry_run)
 
     async def aclose(self) -> None:
         """Do nothing: what was stored stays readable."""

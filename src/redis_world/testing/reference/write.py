@@ -68,7 +68,8 @@ class Write:
             payload=self.payload,
         )
         event = replace(event, **changes)
-        run.events.append(event)
+        # Behind the end of a run whose user data is deleted no payload is kept any more.
+        run.events.append(replace(event, payload=None) if run.has_expired else event)
         return event
 
 

@@ -1,0 +1,96 @@
+-- @include lib/cleaning
+-- @include lib/end_hooks
+-- @include lib/queue
+
+-- Removes a run with all that belongs to it. What makes it a run goes at once, so that nobody finds
+-- it any more; its hooks, steps, streams and messages may be many, and follow piece by piece.
+
+local PARTS_AT_ONCE = 200
+
+local function begin_removal(base, at, run_id)
+  local run = run_key(base, run_id)
+  local fields = redis.call('HMGET', run, 'status', 'workflow_name')
+  redis.call('ZREM', finished_key(base), run_id)
+  redis.call('ZREM', runs_key(base), run_id)
+  redis.call('ZREM', status_key(base, fields[1]), run_id)
+  redis.call('ZREM', workflow_key(base, fields[2], fields[1]), run_id)
+  is_clean(base, 'hooks', run_id)
+  is_clean(base, 'streams', run_id)
+  clean_later(base, at, 'run', run_id)
+  redis.call('UNLINK', run, attributes_key(base, run_id), events_key(base, run_id),
+    payloads_key(base, run_id), claims_key(base, run_id), ops_key(base, run_id))
+  redis.pcall('PUBLISH', done_channel(base, run_id), '')
+end
+
+local function remove_steps(base, run_id, limit)
+  local steps = steps_key(base, run_id)
+  local ids = redis.call('ZRANGE', steps, 0, limit - 1)
+  for _, step_id in ipairs(ids) do
+    redis.call('UNLINK', step_key(base, run_id, step_id))
+    redis.call('ZREM', owed_key(base), debt_of_step(run_id, step_id))
+    redis.call('ZREM', steps, step_id)
+  end
+  return #ids
+end
+
+local function remove_streams(base, run_id, limit)
+  local streams = streams_key(base, run_id)
+  local names = redis.call('ZRANGE', streams, 0, limit - 1)
+  for _, name in ipairs(names) do
+    local stream = stream_key(base, run_id, name)
+    redis.call('UNLINK', stream, writers_key(base, run_id, name))
+    redis.call('ZREM', streams, name)
+    -- A live reader finds no run any more: that is its end.
+    redis.pcall('PUBLISH', stream, '')
+  end
+  return #names
+end
+
+local function remove_message(base, run_id, topic, message_id)
+  local message = load_message(message_key(base, topic, message_id))
+  for _, place in ipairs({ 'due', 'leased', 'held' }) do
+    redis.call('ZREM', topic_key(base, topic, place), message_id)
+  end
+  redis.call('ZREM', held_key(base, run_id), topic .. '/' .. message_id)
+  local is_dead = redis.call('ZREM', topic_key(base, topic, 'dead'), message_id) == 1
+  redis.call('HINCRBY', run_queue_key(base, run_id), is_dead and 'dead' or 'n', '-1')
+  settle(base, topic, message_id, message)
+  delete_message(base, topic, message_id, run_id)
+end
+
+local function remove_messages(base, run_id, limit)
+  local bookkeeping = run_queue_key(base, run_id)
+  local removed, cursor = 0, '0'
+  repeat
+    local reply = redis.call('HSCAN', bookkeeping, cursor, 'MATCH', 'message:*', 'COUNT', limit)
+    cursor = reply[1]
+    for i = 1, #reply[2], 2 do
+      if removed < limit then
+        remove_message(base, run_id, reply[2][i + 1], string.sub(reply[2][i], 9))
+        removed = removed + 1
+      end
+    end
+  until cursor == '0' or removed == limit
+  return removed
+end
+
+-- Removes some of a run's parts; whether none is left.
+local function remove_parts(base, run_id)
+  local left = PARTS_AT_ONCE
+  local hooks = redis.call('ZRANGE', hooks_key(base, run_id), 0, left - 1)
+  for _, hook_id in ipairs(hooks) do
+    remove_hook(base, run_id, hook_id)
+  end
+  left = left - #hooks
+  for _, remove in ipairs({ remove_steps, remove_streams, remove_messages }) do
+    if left > 0 then
+      left = left - remove(base, run_id, left)
+    end
+  end
+  if left == 0 then
+    return false
+  end
+  forget_run(base, run_id)
+  is_clean(base, 'run', run_id)
+  return true
+end

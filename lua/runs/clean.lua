@@ -1,0 +1,30 @@
+-- Deletes some of what is left of a run whose hooks, streams or parts were too many for one script.
+--
+-- `after` is what the last call returned, at first empty.
+--
+-- KEYS: cleaning
+-- ARGV: base, kind, run_id, after
+-- Returns: OK next, empty when nothing is left
+--
+-- @unwaited
+-- @include lib/clock
+-- @include lib/expire_data
+-- @include lib/remove_run
+
+local at = now()
+if not redis.call('ZSCORE', cleaning, kind .. '/' .. run_id) then
+  return { 'OK', '' }
+end
+if kind == 'run' then
+  return { 'OK', remove_parts(base, run_id) and '' or '1' }
+end
+local following
+if kind == 'hooks' then
+  following = end_hooks(base, run_id, at, after == '' and '0' or after)
+else
+  following = end_streams(base, run_id, after)
+end
+if not following then
+  is_clean(base, kind, run_id)
+end
+return { 'OK', following or '' }
