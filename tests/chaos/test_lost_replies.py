@@ -71,8 +71,8 @@ from support.until import until
 
 READ_ONLY: Final = {
     "hooks/get", "hooks/get_by_token", "hooks/list", "hooks/list_all", "queue/dead_letters",
-    "queue/stats", "queue/stranded", "runs/get", "runs/list", "steps/get", "steps/list",
-    "streams/info", "streams/list", "waits/get", "waits/list",
+    "queue/stats", "queue/stranded", "runs/finished", "runs/get", "runs/list", "steps/get",
+    "steps/list", "streams/info", "streams/list", "waits/get", "waits/list",
 }  # fmt: skip
 
 
@@ -552,6 +552,46 @@ async def test_a_sweep_rescues_once(backend: Backend, name: str) -> None:
     await hold_against_twin(backend, SWEEPS[name])
 
 
+# -- what goes -----------------------------------------------------------------------------
+
+
+async def end_run(world: RedisWorld, _: ManualClock) -> None:
+    await create_run(world, RUN, "running")
+    await write(world, RUN, step_created(), wait_created(), event("run_completed", output=b""))
+    await send(world, content(1, RUN))
+
+
+async def end_run_of_many_steps(world: RedisWorld, _: ManualClock) -> None:
+    """More than one script removes at a time."""
+    await create_run(world, RUN, "running")
+    await asyncio.gather(*(write(world, RUN, step_created(f"s{n}")) for n in range(201)))
+    await write(world, RUN, event("run_completed", output=b""))
+
+
+async def outlive_run(world: RedisWorld, clock: ManualClock) -> None:
+    await create_run(world, RUN, "running")
+    until_then = clock.now + timedelta(seconds=60)
+    await write(world, RUN, hook_created(tokenRetentionUntil=until_then))
+    await write(world, RUN, event("run_completed", output=b""))
+    await clock.advance(60)
+
+
+def prune(world: RedisWorld, _: None) -> Awaitable[int]:
+    return world.prune(0)
+
+
+REMOVALS: Final[dict[str, Case]] = {
+    "a run": Case("runs/remove", prune, end_run),
+    "a large run": Case("runs/clean", prune, end_run_of_many_steps),
+    "a hook that has outlived its run": sweeping("hooks/expire", outlive_run),
+}
+
+
+@pytest.mark.parametrize("name", REMOVALS)
+async def test_what_goes_goes_once(backend: Backend, name: str) -> None:
+    await hold_against_twin(backend, REMOVALS[name])
+
+
 # -- streams and opening -------------------------------------------------------------------
 
 
@@ -977,7 +1017,7 @@ def test_every_script_is_covered() -> None:
     """One that writes needs a case here; one that only reads, a place in the list."""
     covered = {
         case.script
-        for cases in (SENDS, CLAIMS, ENDS, LETTERS, SWEEPS, STREAMS)
+        for cases in (SENDS, CLAIMS, ENDS, LETTERS, SWEEPS, REMOVALS, STREAMS)
         for case in cases.values()
     }
     covered |= {chosen.case().script for chosen in EVENTS.values()} | {"worlds/open"}

@@ -28,7 +28,7 @@ _ENDS: Final = {
 _OF_FINISHED_RUNS: Final = re.compile(
     r"run:(?P<run>wrun_\w+)(:(attributes|events|payloads|claims|ops|steps|step:\w+))?"
 )
-_OF_ALL: Final = re.compile(r"topics|runs|runs:status:\w+|runs:workflow:[^:]+:\w+")
+_OF_ALL: Final = re.compile(r"topics|finished|runs|runs:status:\w+|runs:workflow:[^:]+:\w+")
 
 
 async def violations_of_outcome(
