@@ -8,9 +8,9 @@
 -- @include lib/clock
 -- @include lib/step
 
-return end_step({
+return complete_step({
   base = base, run_id = run_id, run = run, events = events, payloads = payloads, step = step,
 }, {
   type = 'step_completed', at = now(), spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = payload,
-}, 'completed', 'output_slot', resolve_data, outbox)
+}, { outbox = outbox, resolve_data = resolve_data })

@@ -7,33 +7,14 @@
 --   RUN_TERMINAL status | LOG_FULL
 --
 -- @include lib/clock
--- @include lib/debt
--- @include lib/outbox
--- @include lib/request
 -- @include lib/step
 
-local status, refusal = open_run(run)
-if not status then
-  return refusal
-end
-local created = redis.call('ZSCORE', steps, correlation_id)
-local own = own_entry(events, created, op)
-if own then
-  return { 'OK', created, own.at, sent_along(base, outbox),
-    entity_row(step, payloads, resolve_data, created) }
-elseif is_terminal(status) then
-  return { 'RUN_TERMINAL', status }
-elseif created then
-  return { 'CONFLICT' }
-elseif is_full(events, max_events) then
-  return { 'LOG_FULL' }
-end
-
-local at = now()
-local slot = create_step({ events = events, payloads = payloads, steps = steps, step = step }, {
-  at = at, spec = spec_version, op = op, corr = correlation_id, occ = occurred_at,
+return add_step({
+  base = base, run_id = run_id, run = run, events = events, payloads = payloads, steps = steps,
+  step = step,
+}, {
+  at = now(), spec = spec_version, op = op, corr = correlation_id, occ = occurred_at,
   data = data, payload = payload,
-}, correlation_id, step_name)
-local sent = send_along(base, at, outbox)
-owe_step(base, at, run_id, correlation_id)
-return { 'OK', slot, at, sent, entity_row(step, payloads, resolve_data, slot) }
+}, {
+  outbox = outbox, resolve_data = resolve_data, max_events = max_events, step_name = step_name,
+})

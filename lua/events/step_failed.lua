@@ -9,13 +9,9 @@
 -- @include lib/clock
 -- @include lib/step
 
-local status, refusal = open_run(run)
-if not status then
-  return refusal
-end
-return end_step({
+return fail_step({
   base = base, run_id = run_id, run = run, events = events, payloads = payloads, step = step,
 }, {
   type = 'step_failed', at = now(), spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = payload,
-}, 'failed', 'error_slot', resolve_data, outbox)
+}, { outbox = outbox, resolve_data = resolve_data })

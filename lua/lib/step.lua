@@ -5,7 +5,8 @@
 -- @include lib/rows
 -- @include lib/run
 
--- The life of a step: creation, and the checks that open every later event of it.
+-- The life of a step. The functions that apply an event take the keys of run and step with `base`
+-- and `run_id`, the event, and further fields: `outbox`, `resolve_data` and what the event needs.
 
 -- Creates a step, pending, with its step_created event. The caller has checked everything.
 local function create_step(keys, event, step_id, step_name)
@@ -60,9 +61,114 @@ local function change_step(keys, event, changes, slot_field, run_status)
   return slot
 end
 
+local OF_CREATION = {
+  step_id = true, step_name = true, spec_version = true, created_at = true, input_slot = true,
+}
+
+-- The row of a step as it was when it was created, whatever has become of it: what the request that
+-- created it is told again.
+local function row_at_creation(row)
+  local hash = { 'status', 'pending', 'attempt', '0' }
+  for i = 1, #row[1], 2 do
+    local name, value = row[1][i], row[1][i + 1]
+    if OF_CREATION[name] then
+      hash[#hash + 1], hash[#hash + 2] = name, value
+    end
+    if name == 'created_at' then
+      hash[#hash + 1], hash[#hash + 2] = 'updated_at', value
+    end
+  end
+  return { hash, row[2] }
+end
+
+-- Applies step_created.
+local function add_step(keys, event, fields)
+  local status, refusal = open_run(keys.run)
+  if not status then
+    return refusal
+  end
+  local created = redis.call('ZSCORE', keys.steps, event.corr)
+  local own = own_entry(keys.events, created, event.op)
+  if own then
+    local reply = step_reply(keys, created, own.at, sent_along(keys.base, fields.outbox),
+      fields.resolve_data)
+    reply[5] = row_at_creation(reply[5])
+    return reply
+  elseif is_terminal(status) then
+    return { 'RUN_TERMINAL', status }
+  elseif created then
+    return { 'CONFLICT' }
+  elseif is_full(keys.events, fields.max_events) then
+    return { 'LOG_FULL' }
+  end
+  local slot = create_step(keys, event, event.corr, fields.step_name)
+  local sent = send_along(keys.base, event.at, fields.outbox)
+  owe_step(keys.base, event.at, keys.run_id, event.corr)
+  return step_reply(keys, slot, event.at, sent, fields.resolve_data)
+end
+
+-- Begins an attempt of a step that may begin one; the slot of its event.
+local function begin_attempt(keys, event)
+  redis.call('HDEL', keys.step, 'retry_after')
+  redis.call('HSETNX', keys.step, 'started_at', event.at)
+  redis.call('HINCRBY', keys.step, 'attempt', '1')
+  return change_step(keys, event, { 'status', 'running' })
+end
+
+-- Applies a step_started of a step that exists.
+local function start_step(keys, event, fields)
+  local written, own = remembered(keys.ops, keys.events, event.op)
+  if own then
+    return step_reply(keys, written, own.at, sent_along(keys.base, fields.outbox),
+      fields.resolve_data)
+  end
+  local status, refusal = open_run(keys.run)
+  if not status then
+    return refusal
+  elseif is_terminal(status) then
+    -- No work begins on a finished run, before anything else is looked at.
+    return { 'RUN_EXPIRED', status }
+  end
+  local _, step_refusal = open_step(keys.run, keys.step)
+  if step_refusal then
+    return step_refusal
+  end
+  local retry_after = redis.call('HGET', keys.step, 'retry_after')
+  if retry_after and tonumber(retry_after) > tonumber(event.at) then
+    return { 'TOO_EARLY', string.format('%.0f', tonumber(retry_after) - tonumber(event.at)) }
+  end
+  local slot = begin_attempt(keys, event)
+  remember(keys.ops, event.op, slot)
+  return step_reply(keys, slot, event.at, send_along(keys.base, event.at, fields.outbox),
+    fields.resolve_data)
+end
+
+-- Applies step_retrying.
+local function retry_step(keys, event, fields)
+  local written, own = remembered(keys.ops, keys.events, event.op)
+  if own then
+    return step_reply(keys, written, own.at, sent_along(keys.base, fields.outbox),
+      fields.resolve_data)
+  end
+  local _, refusal, run_status = open_step(keys.run, keys.step)
+  if refusal then
+    return refusal
+  end
+  local changes = { 'status', 'pending' }
+  if fields.retry_after == '' then
+    redis.call('HDEL', keys.step, 'retry_after')
+  else
+    changes[3], changes[4] = 'retry_after', fields.retry_after
+  end
+  local slot = change_step(keys, event, changes, 'error_slot', run_status)
+  remember(keys.ops, event.op, slot, is_terminal(run_status))
+  return step_reply(keys, slot, event.at, send_along(keys.base, event.at, fields.outbox),
+    fields.resolve_data)
+end
+
 -- Ends a step; a live run is owed a wake then. The end that this very request has brought is
 -- answered again, any other one refuses it.
-local function end_step(keys, event, status, slot_field, resolve_data, outbox)
+local function end_step(keys, event, fields, status, slot_field)
   local _, refusal, run_status = open_step(keys.run, keys.step)
   if refusal then
     local slot = redis.call('HGET', keys.step, slot_field)
@@ -71,11 +177,26 @@ local function end_step(keys, event, status, slot_field, resolve_data, outbox)
     if not own then
       return refusal
     end
-    return step_reply(keys, slot, own.at, sent_along(keys.base, outbox), resolve_data)
+    return step_reply(keys, slot, own.at, sent_along(keys.base, fields.outbox),
+      fields.resolve_data)
   end
   local slot = change_step(keys, event, { 'status', status, 'completed_at', event.at }, slot_field,
     run_status)
   local send = is_terminal(run_status) and send_along or send_wake_along
-  return step_reply(keys, slot, event.at, send(keys.base, event.at, outbox, keys.run_id),
-    resolve_data)
+  return step_reply(keys, slot, event.at, send(keys.base, event.at, fields.outbox, keys.run_id),
+    fields.resolve_data)
+end
+
+-- Applies step_completed.
+local function complete_step(keys, event, fields)
+  return end_step(keys, event, fields, 'completed', 'output_slot')
+end
+
+-- Applies step_failed, which unlike step_completed looks at the run first.
+local function fail_step(keys, event, fields)
+  local status, refusal = open_run(keys.run)
+  if not status then
+    return refusal
+  end
+  return end_step(keys, event, fields, 'failed', 'error_slot')
 end

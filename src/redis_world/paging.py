@@ -12,13 +12,14 @@ from typing import Any, Final, TypeVar
 
 from redis_world.errors import InvalidCursorError, InvalidInputError
 from redis_world.ids import MAX_SLOT, RUN_ID_PATTERN, event_id, parse_event_id
-from redis_world.models import Page, SortOrder
+from redis_world.models import Page, ResolveData, SortOrder
 
 __all__ = [
     "DEFAULT_LIMIT",
     "MAX_LIMIT",
     "check_limit",
     "check_order",
+    "check_resolve_data",
     "event_cursor",
     "make_page",
     "parse_cursor",
@@ -52,6 +53,16 @@ def check_limit(limit: int) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LIMIT:
         raise InvalidInputError(f"a page has 1 to {MAX_LIMIT} items, not {limit!r}")
     return limit
+
+
+def check_resolve_data(resolve_data: ResolveData) -> None:
+    """Check what is asked for of payloads.
+
+    Raises:
+        InvalidInputError: it is neither `all` nor `none`.
+    """
+    if resolve_data not in ("all", "none"):
+        raise InvalidInputError(f"resolve_data is 'all' or 'none', not {resolve_data!r}")
 
 
 def check_order(order: SortOrder) -> SortOrder:

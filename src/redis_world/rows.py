@@ -46,6 +46,7 @@ __all__ = [
     "not_supported",
     "pairs",
     "raise_refusal",
+    "refusal",
     "run_from",
     "step_from",
     "wait_from",
@@ -273,9 +274,14 @@ def _event_data(
 
 def raise_refusal(reply: Sequence[Any], *, run_id: str = "", entity_id: str = "") -> NoReturn:
     """Raise the error that a script's refusal stands for."""
+    raise refusal(reply, run_id=run_id, entity_id=entity_id)
+
+
+def refusal(reply: Sequence[Any], *, run_id: str = "", entity_id: str = "") -> WorldError:
+    """The error that a script's refusal stands for."""
     status = reply[0].decode()
     detail = reply[1].decode() if len(reply) > 1 and isinstance(reply[1], bytes) else ""
-    raise _refusal(status, detail, run_id, entity_id)
+    return _refusal(status, detail, run_id, entity_id)
 
 
 def _refusal(status: str, detail: str, run_id: str, entity_id: str) -> WorldError:

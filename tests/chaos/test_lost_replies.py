@@ -20,7 +20,7 @@ import pytest
 from redis_world import RedisWorld
 from redis_world.connection import sender
 from redis_world.lua import default_library, script_root
-from redis_world.models import EventResult
+from redis_world.models import BatchResult, EventResult
 from redis_world.queue import Enqueue, FollowUp, Message
 from redis_world.testing import ManualClock, cutting_proxy
 from support.backends import KINDS, Backend
@@ -552,6 +552,55 @@ async def test_a_sweep_rescues_once(backend: Backend, name: str) -> None:
     await hold_against_twin(backend, SWEEPS[name])
 
 
+# -- batches -------------------------------------------------------------------------------
+
+
+async def begin_steps(world: RedisWorld, _: ManualClock) -> None:
+    await create_run(world, RUN, "running")
+    started = [each for name in "abc" for each in (step_created(name), step_started(name))]
+    await write(world, RUN, *started, wait_created("wait_1"))
+
+
+async def end_with_steps(world: RedisWorld, clock: ManualClock) -> None:
+    await begin_steps(world, clock)
+    await write(world, RUN, event("run_failed", error=b"err"))
+
+
+def batching(*events: Wire, prepare: Prepare = begin_steps, message: bool = True) -> Case:
+    enqueue = Enqueue(NAME, wake(RUN)) if message else None
+
+    def call(world: RedisWorld, _: None) -> Awaitable[BatchResult]:
+        return world.events.create_batch(RUN, events, enqueue=enqueue)
+
+    return Case("events/batch", call, prepare)
+
+
+BATCHES: Final[dict[str, Case]] = {
+    "all accepted": batching(
+        step_created("new"), step_started("new"), step_completed("a"), step_failed("b"),
+        step_retrying("c"), wait_created("wait_2"), wait_completed("wait_1"),
+    ),
+    "some refused": batching(
+        step_created("a"), step_started("a"), step_started("unknown"), step_completed("b"),
+        wait_created("wait_1"),
+    ),
+    "all refused": batching(step_created("a"), wait_created("wait_1")),
+    "the end of the run": batching(
+        wait_completed("wait_1"), step_completed("a"), event("run_completed", output=b"out"),
+        step_created("late"), step_failed("b"),
+    ),
+    "behind the end of the run": batching(
+        step_completed("a"), step_created("late"), step_retrying("b"), prepare=end_with_steps
+    ),
+    "without a message": batching(step_started("a"), step_created("new"), message=False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BATCHES)
+async def test_a_batch_is_recorded_once(backend: Backend, name: str) -> None:
+    await hold_against_twin(backend, BATCHES[name])
+
+
 # -- what goes -----------------------------------------------------------------------------
 
 
@@ -1017,7 +1066,7 @@ def test_every_script_is_covered() -> None:
     """One that writes needs a case here; one that only reads, a place in the list."""
     covered = {
         case.script
-        for cases in (SENDS, CLAIMS, ENDS, LETTERS, SWEEPS, REMOVALS, STREAMS)
+        for cases in (SENDS, CLAIMS, ENDS, LETTERS, SWEEPS, BATCHES, REMOVALS, STREAMS)
         for case in cases.values()
     }
     covered |= {chosen.case().script for chosen in EVENTS.values()} | {"worlds/open"}

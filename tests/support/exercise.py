@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from redis_world import RedisWorld
-from redis_world.queue import FollowUp
+from redis_world.queue import Enqueue, FollowUp
 from support.events import (
     attr_set,
     event,
@@ -64,6 +64,7 @@ async def exercise(world: RedisWorld) -> str:
         wait_completed("wait_1"),
         attr_set({"a": None, "b": "2"}, "attr_1"),
     )
+    await _write_batches(world, run_id)
     await _bury(world)
     await _send(world, run_id)
     await _strand(world, run_id)
@@ -71,6 +72,18 @@ async def exercise(world: RedisWorld) -> str:
     await _read(world, run_id)
     await _remove(world)
     return run_id
+
+
+async def _write_batches(world: RedisWorld, run_id: str) -> None:
+    """Every event that may be in a batch; some are refused."""
+    steps = [event for name in "abc" for event in (step_created(name), step_started(name))]
+    message = Enqueue(QUEUE_NAME, {"runId": run_id})
+    await world.events.create_batch(run_id, [*steps, wait_created("w"), step_started("none")])
+    ends = [step_completed("a"), step_failed("b"), step_retrying("c"), wait_completed("w")]
+    await world.events.create_batch(run_id, [*ends, step_created("step_1")], enqueue=message)
+    for end in (event("run_completed", output=b"out"), event("run_failed", error=b"err")):
+        other = await new_run(world)
+        await world.events.create_batch(other, [step_created("a"), end, step_started("a")])
 
 
 async def _remove(world: RedisWorld) -> None:

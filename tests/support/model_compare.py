@@ -6,7 +6,7 @@ import re
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from redis_world.models import EventResult, Model, Page
+from redis_world.models import BatchItemResult, BatchResult, EventResult, Model, Page
 
 _MESSAGE_ID: Final = re.compile(r"msg_[0-9A-Z]{26}")
 _OWN: Final = {"receipt", "requestedAt"}
@@ -33,7 +33,11 @@ class Matching:
                 self._check_error(expected, actual, path)
             case EventResult() if actual.has_more:
                 self._check_first_page(expected, actual, path)
-            case EventResult() | Page():
+            case BatchItemResult():
+                # The text is for people.
+                for name in {*type(expected).model_fields} - {"message"}:
+                    self.check(getattr(expected, name), getattr(actual, name), f"{path}.{name}")
+            case EventResult() | Page() | BatchResult():
                 for name in type(expected).model_fields:
                     self.check(getattr(expected, name), getattr(actual, name), f"{path}.{name}")
             case Model():

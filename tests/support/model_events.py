@@ -164,6 +164,39 @@ def life_of_wait(chance: Random, scene: Scene) -> list[e.Wire]:
     return found
 
 
+def batch(chance: Random, scene: Scene) -> list[Any]:
+    """Events of steps and waits, at most one of each but for steps that are born running."""
+    found: list[e.Wire] = []
+    for step in chance.sample(scene.names("s"), chance.randint(0, 2)):
+        kinds = chance.choice([["created", "started"], ["created"], *[["any"]] * 3])
+        if kinds == ["any"]:
+            kinds = [chance.choice(["started", "retrying", "completed", "failed"])]
+        found += [_step_event(chance, scene, step, kind) for kind in kinds]
+    found += [
+        e.wait_created(wait, chance.choice(scene.moments))
+        if scene.is_new(wait)
+        else e.wait_completed(wait)
+        for wait in chance.sample(scene.names("w"), chance.randint(0, 1))
+    ]
+    if chance.random() < 0.05:
+        found.insert(chance.randint(0, len(found)), _end_of_a_batch(chance))
+    if chance.random() < 0.1:
+        found.append(chance.choice([e.event("step_created", "s"), e.hook_disposed("h")]))
+    return [
+        {"event": wire, "occurredAt": chance.choice(scene.moments)}
+        if chance.random() < 0.2
+        else wire
+        for wire in found
+    ]
+
+
+def _end_of_a_batch(chance: Random) -> e.Wire:
+    while True:
+        wire = end_of_run(chance)
+        if wire["eventType"] != "run_cancelled":
+            return wire
+
+
 def _some_of(chance: Random, kinds: list[str]) -> list[str]:
     """Some of these, mostly in their order, which makes sense."""
     chosen = chance.sample(range(len(kinds)), chance.choice([0, 1, 1, 2, 3]))

@@ -114,6 +114,19 @@ class Life:
             )
             self.pass_time(pause)
 
+    def create_batch(
+        self, number: int, events: list[Any], message: Enqueue | None, mode: ResolveData
+    ) -> None:
+        run_id = self.run_id(number)
+        known = self.known.setdefault(number, set())
+        known |= {item.get("event", item).get("correlationId", "") for item in events}
+        self.twins.both(
+            lambda world: world.events.create_batch(
+                run_id, events, enqueue=message, resolve_data=mode
+            ),
+            f"batch of run {number}",
+        )
+
     def create_in_no_run(self, run_id: str | None, wire: e.Wire) -> None:
         self.twins.both(lambda world: world.events.create(run_id, wire), f"event of {run_id!r}")
 

@@ -33,8 +33,8 @@ Act = tuple[Callable[..., Any], dict[str, Any]]
 
 def act(chance: Random, life: Life) -> Act:
     """Something that may happen; what is worth more comes more often."""
-    acts = [write, send, work, end, idle, rest, look, use_stream, err, prune]
-    return chance.choices(acts, [12, 4, 4, 3, 3, 2, 2, 3, 1, 1])[0](chance, life)
+    acts = [write, batch, send, work, end, idle, rest, look, use_stream, err, prune]
+    return chance.choices(acts, [12, 3, 4, 4, 3, 3, 2, 2, 3, 1, 1])[0](chance, life)
 
 
 def run(chance: Random, life: Life) -> int:
@@ -67,6 +67,20 @@ def write(chance: Random, life: Life) -> Act:
         "events": [(wire, events.params(chance, scene, wire)) for wire in found],
         "pause": chance.choice([0, 0.001]),
         "message": message,
+    }
+
+
+def batch(chance: Random, life: Life) -> Act:
+    number = run(chance, life)
+    scene = life.scene(chance, number)
+    message = None
+    if chance.random() < 0.3:
+        message = messages.message(chance, scene, life.run_id(number))
+    return Life.create_batch, {
+        "number": number,
+        "events": events.batch(chance, scene),
+        "message": message,
+        "mode": chance.choice(reads.MODES),
     }
 
 

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from redis_world.connection import Command, Connection
-from redis_world.errors import EventNotFoundError, InvalidEventError, InvalidInputError
+from redis_world.errors import (
+    EventNotFoundError,
+    InvalidEventError,
+    InvalidInputError,
+    WorldError,
+)
 from redis_world.events import hook_events, run_events, step_events, wait_events
+from redis_world.events.batch import Batch, Item, parse_batch
 from redis_world.events.log import FIRST_PAGE, LogReader, slot_of
-from redis_world.events.request import Builder, Request
+from redis_world.events.request import Builder, Call, Request
 from redis_world.events.validation import parse_event, validate_event
 from redis_world.ids import MAX_SLOT, IdFactory, event_slot, new_request_id
 from redis_world.messages import Enqueue, message_args, pack_message, run_of
 from redis_world.models import (
     BaseEvent,
+    BatchEvent,
+    BatchResult,
     CreateEvent,
     Event,
     EventResult,
@@ -26,7 +35,13 @@ from redis_world.models import (
     SortOrder,
     Timestamp,
 )
-from redis_world.paging import check_limit, check_order, event_cursor, parse_event_cursor
+from redis_world.paging import (
+    check_limit,
+    check_order,
+    check_resolve_data,
+    event_cursor,
+    parse_event_cursor,
+)
 from redis_world.rows import event_from, pairs, raise_refusal, run_from
 
 __all__ = ["Events"]
@@ -145,6 +160,47 @@ class Events:
         result, _ = await self._run(request)
         return result
 
+    async def create_batch(
+        self,
+        run_id: str,
+        events: Sequence[BatchEvent | BaseEvent | Mapping[str, Any]],
+        *,
+        resolve_data: ResolveData = "all",
+        request_id: str | None = None,
+        enqueue: Enqueue | None = None,
+    ) -> BatchResult:
+        """Record several events of one run in order, in one script and at consecutive slots.
+
+        Each has the outcome that its own `create` would have; those that are accepted are stored
+        together, those that are refused leave nothing. A `step_created` with the `step_started`
+        of the same step behind it is one claim: where the step exists, both are refused.
+
+        Args:
+            run_id: the run.
+            events: 1 to 128 of run_completed, run_failed and the events of steps and waits, at
+                most one of an entity but for that pair; as `create` takes them, or as `BatchEvent`
+                or its wire mapping, each with an `occurred_at` of its own.
+            resolve_data: `none` leaves payloads out of the answer.
+            request_id: the caller's id of what it is doing, stored with the events.
+            enqueue: a message that is sent in the same script, if any event is accepted.
+
+        Raises:
+            InvalidEventError: there can't be such a batch; nothing was stored.
+        """
+        items = parse_batch(events)
+        if not run_id:
+            raise InvalidEventError("a batch needs a run id")
+        check_resolve_data(resolve_data)
+        await self._connection.open()
+        batch = Batch(self._connection, run_id, _op(request_id))
+        for item in items:
+            try:
+                batch.add(self._batched(run_id, item, resolve_data, batch.next_op))
+            except WorldError as error:
+                batch.add(error)
+        outbox = b"" if enqueue is None else self._pack(enqueue, run_id)
+        return await batch.run(resolve_data, outbox)
+
     async def get(self, run_id: str, event_id: str, *, resolve_data: ResolveData = "all") -> Event:
         """Read one event.
 
@@ -254,8 +310,7 @@ class Events:
         request_id: str | None,
         enqueue: Enqueue | None,
     ) -> Request:
-        if resolve_data not in ("all", "none"):
-            raise InvalidInputError(f"resolve_data is 'all' or 'none', not {resolve_data!r}")
+        check_resolve_data(resolve_data)
         made_id = not run_id and event.event_type == "run_created"
         if not run_id and not made_id:
             raise InvalidEventError(f"{event.event_type} needs a run id")
@@ -264,15 +319,13 @@ class Events:
                 occurred_at = _TIMESTAMP.validate_python(occurred_at)
             except ValidationError as error:
                 raise InvalidEventError(f"occurred_at: {error.errors()[0]['msg']}") from None
-        if not isinstance(request_id, str | None):
-            raise InvalidInputError(f"request_id is text, not {request_id!r}")
         server_time = self._connection.server_time()
         is_resume = event.event_type == "hook_received"
         run_id = run_id or self._ids.run_id(server_time)
         return Request(
             event=event,
             run_id=run_id,
-            op=new_request_id() if request_id is None else f"{new_request_id()}:{request_id}",
+            op=_op(request_id),
             keys=self._connection.keys,
             config=self._connection.config,
             resolve_data=resolve_data,
@@ -281,14 +334,27 @@ class Events:
             occurred_at=occurred_at,
             made_id=made_id,
             server_time=server_time,
-            outbox=b"" if enqueue is None else self._pack(enqueue, run_id, server_time),
+            outbox=b"" if enqueue is None else self._pack(enqueue, run_id),
         )
 
-    def _pack(self, enqueue: Enqueue, run_id: str, server_time: int) -> bytes:
+    def _batched(
+        self, run_id: str, item: Item, resolve_data: ResolveData, op: str
+    ) -> tuple[Request, Call]:
+        """One event of a batch, and the call that its own creation would be."""
+        if isinstance(item.event, WorldError):
+            raise item.event
+        request = self._request(
+            run_id, item.event, resolve_data, None, None, item.occurred_at, None, None
+        )
+        request = replace(request, op=op)
+        return request, _BUILDERS[item.event.event_type](request)
+
+    def _pack(self, enqueue: Enqueue, run_id: str) -> bytes:
         if run_of(enqueue.payload) not in ("", run_id):
             raise InvalidInputError("the message that an event brings along is of the same run")
         limit = self._connection.config.max_payload_bytes
-        return pack_message(message_args(enqueue, self._ids.message_id(server_time), limit))
+        message_id = self._ids.message_id(self._connection.server_time())
+        return pack_message(message_args(enqueue, message_id, limit))
 
     async def _run(self, request: Request, *reads: Command) -> tuple[EventResult, Sequence[Any]]:
         """Run the event's script; `reads` go behind it in the same round trip."""
@@ -353,3 +419,10 @@ def _with_events(
     if events:
         cursor = event_cursor(slot_of(events[-1]))
     return result.model_copy(update={"events": events, "cursor": cursor, "has_more": more})
+
+
+def _op(request_id: str | None) -> str:
+    """The id by which a request finds what it has written, and the caller's behind it."""
+    if not isinstance(request_id, str | None):
+        raise InvalidInputError(f"request_id is text, not {request_id!r}")
+    return new_request_id() if request_id is None else f"{new_request_id()}:{request_id}"

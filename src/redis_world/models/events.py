@@ -18,6 +18,7 @@ __all__ = [
     "AttributeChange",
     "AttributeWriter",
     "BaseEvent",
+    "BatchEvent",
     "CreateEvent",
     "Event",
     "EventData",
@@ -364,3 +365,15 @@ Event: TypeAlias = Annotated[
     CreateEvent | HookConflictEvent | NoopEvent, Field(discriminator="event_type")
 ]
 """Everything that a log may hold."""
+
+
+class BatchEvent(Model):
+    """An event of a batch, with what may differ from one to the next.
+
+    Attributes:
+        event: a model of this module, or the wire's camelCase mapping.
+        occurred_at: when it happened, stored beside the server's time.
+    """
+
+    event: Any
+    occurred_at: Timestamp | None = None

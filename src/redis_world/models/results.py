@@ -8,7 +8,15 @@ from redis_world.models.base import Model
 from redis_world.models.entities import Hook, Run, Step, Wait
 from redis_world.models.events import Event
 
-__all__ = ["EventResult", "Page", "StreamChunk", "StreamChunksPage", "StreamInfo"]
+__all__ = [
+    "BatchItemResult",
+    "BatchResult",
+    "EventResult",
+    "Page",
+    "StreamChunk",
+    "StreamChunksPage",
+    "StreamInfo",
+]
 
 T = TypeVar("T")
 
@@ -53,6 +61,39 @@ class EventResult(Model):
     cursor: str | None = None
     has_more: bool | None = None
     max_events: int | None = None
+    message_id: str | None = None
+
+
+class BatchItemResult(Model):
+    """What became of one event of a batch: what its own creation would have brought.
+
+    Attributes:
+        status: 200, or the HTTP status of the error that refused it.
+        event: the event as stored, when it was accepted; likewise the entity that it changed.
+        max_events: the event ceiling of the run, where the result carries one.
+        error: the wire code of the error, as `conflict`; None when it was accepted.
+        message: the text of the error.
+    """
+
+    status: int
+    event: Event | None = None
+    run: Run | None = None
+    step: Step | None = None
+    wait: Wait | None = None
+    max_events: int | None = None
+    error: str | None = None
+    message: str | None = None
+
+
+class BatchResult(Model):
+    """What became of the events of a batch, in their order.
+
+    Attributes:
+        message_id: the message that stands for the one that was brought along; None where there
+            was none, or no event was accepted.
+    """
+
+    results: list[BatchItemResult]
     message_id: str | None = None
 
 

@@ -95,6 +95,9 @@ def _of_ops(key: str, stored: Hash, fold: Fold, log: Collection[Entry]) -> Itera
     """What requests have left to find themselves by, while their run lives and for a while."""
     entries = {b"%d" % entry.slot: entry for entry in log}
     for op, note in stored.items():
+        # What a batch has refused: nothing was written for it.
+        if op.startswith("batch:"):
+            continue
         # Behind the slot there may be what the answer needs.
         slot = note.partition(b" ")[0]
         if slot not in entries:

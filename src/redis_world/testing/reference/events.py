@@ -6,12 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from redis_world.errors import EventNotFoundError, InvalidEventError, InvalidInputError
+from redis_world.errors import (
+    EntityConflictError,
+    EventNotFoundError,
+    InvalidEventError,
+    InvalidInputError,
+    WorldError,
+)
+from redis_world.events.batch import Item, parse_batch
 from redis_world.events.validation import parse_event, validate_event
 from redis_world.ids import event_slot
 from redis_world.messages import Enqueue, run_of
 from redis_world.models import (
     BaseEvent,
+    BatchEvent,
+    BatchItemResult,
+    BatchResult,
     Event,
     EventResult,
     Page,
@@ -24,7 +34,7 @@ from redis_world.testing.reference.debts import owe_for_event, tidy
 from redis_world.testing.reference.delivery import message_of, push
 from redis_world.testing.reference.pages import page_of_log
 from redis_world.testing.reference.request import check_text, prepare
-from redis_world.testing.reference.state import State, StoredEvent
+from redis_world.testing.reference.state import State, StoredEvent, StoredMessage
 from redis_world.testing.reference.views import (
     event_view,
     hook_view,
@@ -131,9 +141,7 @@ class ReferenceEvents:
         )
         message = None
         if enqueue is not None:
-            if run_of(enqueue.payload) not in ("", write.run_id):
-                raise InvalidInputError("an event brings along a message of its own run")
-            message = message_of(self._state, enqueue)
+            message = self._message(enqueue, write.run_id)
 
         outcome = _RULES[model.event_type](write)
         sent = None if message is None else push(self._state, message)
@@ -159,6 +167,82 @@ class ReferenceEvents:
         elif model.event_type == "run_started" and not skip_preload:
             result |= self._told(write.run_id, resolve_data, after=0)
         return EventResult(**result)
+
+    async def create_batch(
+        self,
+        run_id: str,
+        events: Sequence[BatchEvent | BaseEvent | Mapping[str, Any]],
+        *,
+        resolve_data: ResolveData = "all",
+        request_id: str | None = None,
+        enqueue: Enqueue | None = None,
+    ) -> BatchResult:
+        """Record several events of one run in order, each as its own `create` would.
+
+        Args:
+            run_id: the run.
+            events: 1 to 128 of run_completed, run_failed and the events of steps and waits.
+            resolve_data: `none` leaves payloads out of the answer.
+            request_id: has no effect: within one process no reply is lost.
+            enqueue: a message that is sent if any event is accepted.
+
+        Raises:
+            InvalidEventError: there can't be such a batch; nothing was stored.
+        """
+        items = parse_batch(events)
+        if not run_id:
+            raise InvalidEventError("a batch needs a run id")
+        if resolve_data not in ("all", "none"):
+            raise InvalidInputError(f"resolve_data is 'all' or 'none', not {resolve_data!r}")
+        check_text(run_id, request_id)
+        message = None if enqueue is None else self._message(enqueue, run_id)
+        results: list[BatchItemResult] = []
+        refused: set[str] = set()
+        for item in items:
+            try:
+                result = self._batched(run_id, item, resolve_data, refused)
+                results.append(BatchItemResult(status=200, **result))
+            except WorldError as error:
+                text = str(error)
+                results.append(
+                    BatchItemResult(status=error.status, error=error.code, message=text)
+                )
+        sent = None
+        if message is not None and any(each.status == 200 for each in results):
+            sent = push(self._state, message)
+        self._state.changed.ring()
+        if sent is None:
+            return BatchResult(results=results)
+        return BatchResult(results=results, message_id=sent)
+
+    def _batched(
+        self, run_id: str, item: Item, resolve_data: ResolveData, refused: set[str]
+    ) -> dict[str, Any]:
+        """Record one event of a batch; `refused` are the steps that could not be created."""
+        if isinstance(item.event, WorldError):
+            raise item.event
+        kind, corr = item.event.event_type, item.event.correlation_id or ""
+        write = prepare(
+            self._state,
+            run_id,
+            item.event,
+            resume_id=None,
+            payload_digest=None,
+            request_id=None,
+            occurred_at=item.occurred_at,
+        )
+        # A step that is to be born running and exists is another's.
+        if kind == "step_started" and corr in refused:
+            raise EntityConflictError(f"step {corr!r} exists")
+        try:
+            outcome = _RULES[kind](write)
+        except EntityConflictError as error:
+            if kind == "step_created" and error.reason == "duplicate":
+                refused.add(corr)
+            raise
+        owe_for_event(self._state, write, outcome, None)
+        tidy(self._state, run_id)
+        return self._result(write, outcome, resolve_data)
 
     async def get(self, run_id: str, event_id: str, *, resolve_data: ResolveData = "all") -> Event:
         """Read one event.
@@ -203,6 +287,11 @@ class ReferenceEvents:
         return page_of_log(run_id, events, limit, cursor, sort_order, resolve_data)
 
     # -- inside ----------------------------------------------------------------------------
+
+    def _message(self, enqueue: Enqueue, run_id: str) -> StoredMessage:
+        if run_of(enqueue.payload) not in ("", run_id):
+            raise InvalidInputError("an event brings along a message of its own run")
+        return message_of(self._state, enqueue)
 
     def _log(self, run_id: str) -> Sequence[StoredEvent]:
         check_text(run_id)

@@ -1,0 +1,222 @@
+"""Several events of one run in one script (contract, section 5, create_batch)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from redis_world.connection import Connection
+from redis_world.errors import InvalidEventError, WorldError
+from redis_world.events.request import Call, Request
+from redis_world.events.validation import parse_event, validate_event
+from redis_world.models import (
+    BaseEvent,
+    BatchEvent,
+    BatchItemResult,
+    BatchResult,
+    CreateEvent,
+    ResolveData,
+    StepStartedEvent,
+)
+from redis_world.rows import refusal
+
+__all__ = ["Batch", "Item", "parse_batch"]
+
+MAX_BATCH_EVENTS: Final = 128
+
+_EXTRA: Final[Mapping[str, str | None]] = {
+    "run_completed": None,
+    "run_failed": "error_code",
+    "step_created": "step_name",
+    "step_started": None,
+    "step_completed": None,
+    "step_failed": None,
+    "step_retrying": "retry_after",
+    "wait_created": "resume_at",
+    "wait_completed": None,
+}
+"""What may be in a batch, and the argument that its own script has besides those of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An event of a batch, or the error that refuses it by itself; and when it occurred."""
+
+    event: CreateEvent | WorldError
+    occurred_at: datetime | None
+
+
+def parse_batch(events: Sequence[BatchEvent | BaseEvent | Mapping[str, Any]]) -> list[Item]:
+    """The events of a batch, each with what is wrong with it by itself.
+
+    Raises:
+        InvalidEventError: the batch as a whole can't be; nothing of it is stored.
+    """
+    if not events:
+        raise InvalidEventError("a batch of no events")
+    if len(events) > MAX_BATCH_EVENTS:
+        raise InvalidEventError(
+            f"{len(events)} events in a batch; the limit is {MAX_BATCH_EVENTS}"
+        )
+    parts = [_parts(event) for event in events]
+    seen: dict[tuple[str, str], str] = {}
+    for event, _ in parts:
+        kind, correlation_id = _name(event)
+        entity = (kind.partition("_")[0], correlation_id)
+        if entity[0] == "run":
+            entity = ("run", "")
+        if kind not in _EXTRA:
+            raise InvalidEventError(f"{kind!r} can't be in a batch")
+        if entity in seen and (seen[entity], kind) != ("step_created", "step_started"):
+            raise InvalidEventError(
+                f"a batch has one event of {' '.join(filter(None, entity))}, or a step_created "
+                "and the step_started behind it"
+            )
+        seen[entity] = kind if entity not in seen else "both"
+    return [_parse(event, occurred_at) for event, occurred_at in parts]
+
+
+def _parts(item: object) -> tuple[BaseEvent | Mapping[str, Any], datetime | None]:
+    """An event, and when it occurred."""
+    if isinstance(item, Mapping) and "event" in item:
+        try:
+            item = BatchEvent.from_wire(item)
+        except ValidationError as error:
+            raise InvalidEventError(f"an event of a batch: {error.errors()[0]['msg']}") from None
+    if isinstance(item, BatchEvent):
+        return item.event, item.occurred_at
+    if isinstance(item, BaseEvent | Mapping):
+        return item, None
+    raise InvalidEventError(f"an event is a model or a mapping, not {type(item).__name__}")
+
+
+def _name(event: BaseEvent | Mapping[str, Any]) -> tuple[str, str]:
+    """Type and correlation id, as far as they are there."""
+    if isinstance(event, BaseEvent):
+        return event.event_type, getattr(event, "correlation_id", None) or ""
+    kind = event.get("eventType", event.get("event_type"))
+    correlation_id = event.get("correlationId", event.get("correlation_id"))
+    return str(kind), correlation_id if isinstance(correlation_id, str) else ""
+
+
+def _parse(event: BaseEvent | Mapping[str, Any], occurred_at: datetime | None) -> Item:
+    try:
+        model = parse_event(event)
+        validate_event(model)
+    except WorldError as error:
+        return Item(error, occurred_at)
+    if isinstance(model, StepStartedEvent):
+        data = model.event_data
+        if data is not None and "input" in data.model_fields_set:
+            raise InvalidEventError(
+                "a step_started of a batch has no input: create its step first"
+            )
+    return Item(model, occurred_at)
+
+
+class Batch:
+    """Events of one run on their way to the script, in their order."""
+
+    def __init__(self, connection: Connection, run_id: str, op: str) -> None:
+        self._connection = connection
+        self._run_id = run_id
+        self._op = op
+        self._calls: list[tuple[Request, Call]] = []
+        self._outcomes: list[int | WorldError] = []
+        """Of each event: which of the calls it is, or the error that refuses it by itself."""
+
+    @property
+    def next_op(self) -> str:
+        """The id by which the next event finds itself: the script makes the same."""
+        return f"{self._op}/{len(self._calls) + 1}"
+
+    def add(self, item: tuple[Request, Call] | WorldError) -> None:
+        """Add an event with the call of its own script, or one that is refused already."""
+        if isinstance(item, WorldError):
+            self._outcomes.append(item)
+        else:
+            self._outcomes.append(len(self._calls))
+            self._calls.append(item)
+
+    async def run(self, resolve_data: ResolveData, outbox: bytes) -> BatchResult:
+        """Apply the events, with the message that they bring along."""
+        replies: Sequence[Any] = ()
+        message_id = b""
+        if self._calls:
+            _, message_id, replies = await self._connection.call(
+                "events/batch",
+                self._keys(),
+                {
+                    "base": self._connection.keys.base,
+                    "outbox": outbox,
+                    "op": self._op,
+                    "run_id": self._run_id,
+                    "resolve_data": resolve_data,
+                    "max_events": self._calls[0][0].max_events,
+                    "items": self._args(),
+                },
+            )
+        results = [
+            _refused(outcome)
+            if isinstance(outcome, WorldError)
+            else _read(*self._calls[outcome], replies[outcome])
+            for outcome in self._outcomes
+        ]
+        if message_id:
+            return BatchResult(results=results, message_id=message_id.decode())
+        return BatchResult(results=results)
+
+    def _keys(self) -> dict[str, str]:
+        run = self._connection.keys.of_run(self._run_id)
+        return {
+            "run": run.run,
+            "attributes": run.attributes,
+            "events": run.events,
+            "payloads": run.payloads,
+            "ops": run.ops,
+            "steps": run.steps,
+            "hooks": run.hooks,
+            "waits": run.waits,
+            "wait_states": run.wait_states,
+        }
+
+    def _args(self) -> list[Any]:
+        creations: dict[str, int] = {}
+        args: list[Any] = []
+        for place, (request, call) in enumerate(self._calls, start=1):
+            kind, common = request.event.event_type, request.common()
+            if kind == "step_created":
+                creations[request.correlation_id] = place
+            creation = creations.get(request.correlation_id) if kind == "step_started" else None
+            extra = _EXTRA[kind]
+            args += [
+                kind,
+                common["correlation_id"],
+                common["spec_version"],
+                common["occurred_at"],
+                call.args["data"],
+                call.args.get("payload", b""),
+                "" if extra is None else call.args[extra],
+                "" if creation is None else str(creation),
+            ]
+        return args
+
+
+def _read(request: Request, call: Call, reply: Sequence[Any]) -> BatchItemResult:
+    if reply[0] not in call.accepted:
+        return _refused(refusal(reply, run_id=request.run_id, entity_id=call.entity_id))
+    result = call.read(reply)
+    found = {
+        name: value
+        for name in ("event", "run", "step", "wait", "max_events")
+        if (value := getattr(result, name)) is not None
+    }
+    return BatchItemResult(status=200, **found)
+
+
+def _refused(error: WorldError) -> BatchItemResult:
+    return BatchItemResult(status=error.status, error=error.code, message=str(error))
