@@ -1,8 +1,9 @@
--- Cancels a run; on a cancelled run it succeeds again, with one more event.
+-- Cancels a run; on a cancelled run it succeeds again, with one more event, or with `once` `1` is
+-- refused.
 --
 -- KEYS: run, attributes, events, payloads, ops, hooks, waits, wait_states
 -- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
---   resolve_data
+--   resolve_data, once
 -- Returns: OK slot at message run | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_TERMINAL
 --   status
 --
@@ -17,4 +18,5 @@ return finish_run({
   occ = occurred_at, data = data, payload = payload,
 }, {
   base = base, outbox = outbox, run_id = run_id, status = 'cancelled', resolve_data = resolve_data,
+  once = once,
 })

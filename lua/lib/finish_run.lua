@@ -20,7 +20,7 @@ local function finish_again(keys, event, fields, status)
   local at, sent
   if own then
     at, sent = own.at, sent_along(fields.base, fields.outbox)
-  elseif status ~= 'cancelled' or fields.status ~= 'cancelled' then
+  elseif status ~= 'cancelled' or fields.status ~= 'cancelled' or fields.once ~= '' then
     return { 'RUN_TERMINAL', status }
   else
     slot, at = append(keys.events, keys.payloads, event), event.at

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from redis_world.errors import InvalidInputError
 
-__all__ = ["utf8"]
+__all__ = ["MAX_CANCEL_REASON_UNITS", "utf8", "utf16_units"]
+
+MAX_CANCEL_REASON_UNITS = 512
+"""UTF-16 units of the reason of a cancellation."""
+
+
+def utf16_units(text: str) -> int:
+    """Length as JavaScript counts it."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def utf8(text: str) -> bytes:

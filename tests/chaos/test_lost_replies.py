@@ -20,7 +20,7 @@ import pytest
 from redis_world import RedisWorld
 from redis_world.connection import sender
 from redis_world.lua import default_library, script_root
-from redis_world.models import BatchResult, EventResult
+from redis_world.models import BatchResult, CancelManyResult, EventResult
 from redis_world.queue import Enqueue, FollowUp, Message
 from redis_world.testing import ManualClock, cutting_proxy
 from support.backends import KINDS, Backend
@@ -629,8 +629,18 @@ def prune(world: RedisWorld, _: None) -> Awaitable[int]:
     return world.prune(0)
 
 
+def cancel_many(world: RedisWorld, _: None) -> Awaitable[CancelManyResult]:
+    return world.runs.cancel_many([RUN, OTHER, "wrun_none"], "why")
+
+
+async def two_runs(world: RedisWorld, _: ManualClock) -> None:
+    await create_run(world, RUN, "running")
+    await create_run(world, OTHER, "cancelled")
+
+
 REMOVALS: Final[dict[str, Case]] = {
     "a run": Case("runs/remove", prune, end_run),
+    "runs that are cancelled": Case("events/run_cancelled", cancel_many, two_runs),
     "a large run": Case("runs/clean", prune, end_run_of_many_steps),
     "a hook that has outlived its run": sweeping("hooks/expire", outlive_run),
 }

@@ -26,8 +26,11 @@ HOUR: Final = 3600
 Clocked = tuple[RedisWorld, ManualClock]
 COMPLETED: Final = e.event("run_completed", output=b"")
 NOTHING: Final = {
-    "expired_leases": 0, "queued_steps": 0, "woken_runs": 0,
-    "expired_hooks": 0, "removed_runs": 0,
+    "expired_leases": 0,
+    "queued_steps": 0,
+    "woken_runs": 0,
+    "expired_hooks": 0,
+    "removed_runs": 0,
 }
 
 

@@ -70,6 +70,7 @@ async def exercise(world: RedisWorld) -> str:
     await _strand(world, run_id)
     await _stream(world, run_id)
     await _read(world, run_id)
+    await world.runs.cancel_many([await new_run(world)], "no longer wanted")
     await _remove(world)
     return run_id
 

@@ -204,6 +204,12 @@ class Life:
     def sweep(self) -> None:
         self.twins.both(lambda world: world.sweep(), "sweep")
 
+    def cancel_many(self, numbers: list[int], reason: str | None) -> None:
+        ids = [self.run_id(number) for number in numbers]
+        self.twins.both(
+            lambda world: world.runs.cancel_many(ids, reason), f"cancellation of {numbers}"
+        )
+
     def prune(self, age: float, status: str, *, dry_run: bool) -> None:
         self.twins.both(
             lambda world: world.prune(age, status=status, dry_run=dry_run),

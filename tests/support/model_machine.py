@@ -166,10 +166,14 @@ def prune(chance: Random, life: Life) -> Act:
 
 
 def err(chance: Random, life: Life) -> Act:
-    match chance.choice(["invalid", "invalid", "no run", "stranger"]):
+    match chance.choice(["invalid", "invalid", "no run", "stranger", "cancel"]):
         case "invalid":
             wire, params = chance.choice(events.INVALID)
             return Life.create, {"number": run(chance, life), "events": [(wire, params)]}
+        case "cancel":
+            first = run(chance, life)
+            numbers = [number for number in (first, first - 2, first - 4) if number >= 0]
+            return Life.cancel_many, {"numbers": numbers, "reason": chance.choice(["why", None])}
         case "no run":
             run_id = chance.choice([None, "", "wrun_1", "wrun_8" + "0" * 25])
             return Life.create_in_no_run, {"run_id": run_id, "wire": events.end_of_run(chance)}

@@ -28,8 +28,8 @@ async def check_server(
     client: redis.asyncio.Redis, config: WorldConfig, library: ScriptLibrary, where: str
 ) -> int:
     """Check a server and load the scripts into it; its time in ms."""
-    # In front of the scripts: from a stranger a server takes no more than a few bytes, and hangs up
-    # on the rest, so that nobody would be told about the password.
+    # In front of the scripts: from a stranger a server takes no more than a few bytes, and hangs
+    # up on the rest, so that nobody would be told about the password.
     asked: list[Command] = [("TIME",), ("INFO", "server"), ("INFO", "memory")]
     # One that is starting is waited for; one that is not there may be a wrong address.
     now, server, memory = await _ask_until(is_passing, client, asked, config.retry_timeout)

@@ -131,7 +131,7 @@ def run_started(request: Request) -> Call:
     )
 
 
-def _finish(request: Request, **extra: bytes) -> Call:
+def _finish(request: Request, **extra: bytes | str) -> Call:
     run = request.run
     stored, payload = request.split(request.event.event_data)
     return Call(
@@ -172,7 +172,7 @@ def run_failed(request: Request) -> Call:
 def run_cancelled(request: Request) -> Call:
     """Cancel a run."""
     assert isinstance(request.event, RunCancelledEvent)
-    return _finish(request)
+    return _finish(request, once="")
 
 
 def attr_set(request: Request) -> Call:

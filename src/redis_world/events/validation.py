@@ -26,6 +26,7 @@ from redis_world.models import (
     RunStartedEvent,
 )
 from redis_world.rows import MIN_SPEC_VERSION, SPEC_VERSION, not_supported
+from redis_world.text import MAX_CANCEL_REASON_UNITS, utf16_units
 
 __all__ = [
     "MAX_ATTRIBUTES",
@@ -35,7 +36,6 @@ __all__ = [
     "validate_event",
 ]
 
-MAX_CANCEL_REASON_UNITS: Final = 512
 MAX_ATTRIBUTES: Final = 64
 MAX_ATTRIBUTE_KEY_UNITS: Final = 256
 MAX_ATTRIBUTE_VALUE_BYTES: Final = 256
@@ -43,11 +43,6 @@ MAX_ATTR_SET_BYTES: Final = 8192
 RESERVED_PREFIX: Final = "$"
 
 _WORLD_ONLY: Final = ("hook_conflict", "noop")
-
-
-def utf16_units(text: str) -> int:
-    """Length as JavaScript counts it."""
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def parse_event(event: BaseEvent | Mapping[str, Any]) -> CreateEvent:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from redis_world.models.base import Model
-from redis_world.models.entities import Hook, Run, Step, Wait
+from redis_world.models.entities import Hook, Run, RunStatus, Step, Wait
 from redis_world.models.events import Event
 
 __all__ = [
     "BatchItemResult",
     "BatchResult",
+    "CancelManyResult",
+    "CancelOutcome",
+    "CancelSummary",
     "EventResult",
     "Page",
     "StreamChunk",
@@ -95,6 +98,42 @@ class BatchResult(Model):
 
     results: list[BatchItemResult]
     message_id: str | None = None
+
+
+class CancelOutcome(Model):
+    """What became of one run that was to be cancelled.
+
+    Attributes:
+        outcome: `cancelled`; `already_cancelled`, which wrote nothing; `not_cancellable`: it has
+            ended otherwise; `not_found`; or `failed`.
+        status: the status of a run that is not cancellable.
+        code: the wire code of the error that it failed with.
+        retryable: whether it may succeed when it is tried again.
+    """
+
+    run_id: str
+    outcome: Literal["cancelled", "already_cancelled", "not_cancellable", "not_found", "failed"]
+    status: RunStatus | None = None
+    code: str | None = None
+    retryable: bool | None = None
+
+
+class CancelSummary(Model):
+    """How many runs had which outcome."""
+
+    requested: int
+    cancelled: int
+    already_cancelled: int
+    not_cancellable: int
+    not_found: int
+    failed: int
+
+
+class CancelManyResult(Model):
+    """What became of runs that were to be cancelled, in their order, and how many of each."""
+
+    summary: CancelSummary
+    results: list[CancelOutcome]
 
 
 class StreamInfo(Model):

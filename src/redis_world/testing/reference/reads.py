@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, get_args
 
 from redis_world.codec import Duration, to_duration_ms, to_ms
 from redis_world.errors import (
+    EntityConflictError,
     HookNotFoundError,
+    InvalidEventError,
     InvalidInputError,
     RunNotFoundError,
     StepNotFoundError,
     WaitNotFoundError,
+    WorldError,
 )
+from redis_world.events.validation import validate_event
 from redis_world.models import (
+    CancelManyResult,
+    CancelOutcome,
+    CancelSummary,
     Hook,
     Page,
     ResolveData,
     ResumeCapabilities,
     Run,
+    RunCancelledData,
+    RunCancelledEvent,
     RunStatus,
     SortOrder,
     Step,
     Wait,
 )
 from redis_world.paging import DEFAULT_LIMIT
+from redis_world.testing.reference.events import ReferenceEvents
 from redis_world.testing.reference.pages import make_page
 from redis_world.testing.reference.request import check_text
 from redis_world.testing.reference.state import TERMINAL, Entity, State
@@ -37,11 +48,64 @@ __all__ = ["ReferenceHooks", "ReferenceRuns", "ReferenceSteps", "ReferenceWaits"
 _STATUSES: Final[tuple[str, ...]] = get_args(RunStatus)
 
 
-class ReferenceRuns:
-    """Reads runs; they change through events alone."""
+_MAX_CANCELLED: Final = 500
 
-    def __init__(self, state: State) -> None:
+
+class ReferenceRuns:
+    """Reads runs, and cancels many; they change through events alone."""
+
+    def __init__(self, state: State, events: ReferenceEvents) -> None:
         self._state = state
+        self._events = events
+
+    async def cancel_many(
+        self, run_ids: Sequence[str], reason: str | None = None
+    ) -> CancelManyResult:
+        """Cancel runs, each by itself; one that is cancelled already is left as it is.
+
+        Args:
+            run_ids: 1 to 500 ids, each one once.
+            reason: up to 512 UTF-16 units, kept on the events.
+
+        Raises:
+            InvalidInputError: the ids or the reason can't be; no run was cancelled.
+        """
+        ids = [*run_ids]
+        check_text(*ids, reason)
+        if not 1 <= len(ids) <= _MAX_CANCELLED or len({*ids}) < len(ids):
+            raise InvalidInputError(f"1 to {_MAX_CANCELLED} different runs can be cancelled")
+        data = None if reason is None else RunCancelledData(cancel_reason=reason)
+        event = RunCancelledEvent() if data is None else RunCancelledEvent(event_data=data)
+        try:
+            validate_event(event)
+        except InvalidEventError as error:
+            raise InvalidInputError(str(error)) from None
+        results = [await self._cancel(run_id, event) for run_id in ids]
+        counts = Counter(each.outcome for each in results)
+        summary = CancelSummary(
+            requested=len(ids),
+            cancelled=counts["cancelled"],
+            already_cancelled=counts["already_cancelled"],
+            not_cancellable=counts["not_cancellable"],
+            not_found=counts["not_found"],
+            failed=counts["failed"],
+        )
+        return CancelManyResult(summary=summary, results=results)
+
+    async def _cancel(self, run_id: str, event: RunCancelledEvent) -> CancelOutcome:
+        run = self._state.runs.get(run_id)
+        if run is None:
+            return CancelOutcome(run_id=run_id, outcome="not_found")
+        status = run.fields["status"]
+        try:
+            if status == "cancelled":
+                return CancelOutcome(run_id=run_id, outcome="already_cancelled")
+            await self._events.create(run_id, event)
+        except EntityConflictError:
+            return CancelOutcome(run_id=run_id, outcome="not_cancellable", status=status)
+        except WorldError as error:
+            return CancelOutcome(run_id=run_id, outcome="failed", code=error.code, retryable=False)
+        return CancelOutcome(run_id=run_id, outcome="cancelled")
 
     async def get(self, run_id: str, *, resolve_data: ResolveData = "all") -> Run:
         """Read a run.

@@ -62,7 +62,7 @@ class ReferenceWorld:
         self.config = WorldConfig.create(**options)
         self._state = State(self.config, clock)
         self.events = ReferenceEvents(self._state)
-        self.runs = ReferenceRuns(self._state)
+        self.runs = ReferenceRuns(self._state, self.events)
         self.steps = ReferenceSteps(self._state)
         self.hooks = ReferenceHooks(self._state)
         self.waits = ReferenceWaits(self._state)
