@@ -33,11 +33,11 @@ from redis_world.paging import check_limit, check_order, make_page, parse_cursor
 from redis_world.rows import SPEC_VERSION, refusal, run_from
 from redis_world.text import MAX_CANCEL_REASON_UNITS, utf8, utf16_units
 
-__all__ = ["TERMINAL", "Runs", "check_terminal"]
+__all__ = ["MAX_CANCELLED", "TERMINAL", "Runs", "check_terminal"]
 
 TERMINAL: Final = ("completed", "failed", "cancelled")
 _STATUSES: Final[tuple[str, ...]] = get_args(RunStatus)
-_MAX_CANCELLED: Final = 500
+MAX_CANCELLED: Final = 500
 _LOOK_SECONDS: Final = 1.0
 """How often a waiter looks by itself, where a hint was lost."""
 
@@ -245,8 +245,8 @@ def _check_cancellation(run_ids: Sequence[str], reason: str | None) -> list[str]
     ids = [run_ids] if isinstance(run_ids, str) else [*run_ids]
     for run_id in ids:
         utf8(run_id)
-    if not 1 <= len(ids) <= _MAX_CANCELLED:
-        raise InvalidInputError(f"{len(ids)} runs to cancel; 1 to {_MAX_CANCELLED} can be")
+    if not 1 <= len(ids) <= MAX_CANCELLED:
+        raise InvalidInputError(f"{len(ids)} runs to cancel; 1 to {MAX_CANCELLED} can be")
     if len({*ids}) < len(ids):
         raise InvalidInputError("a run that is to be cancelled is named twice")
     if reason is not None and utf16_units(utf8(reason).decode()) > MAX_CANCEL_REASON_UNITS:

@@ -339,8 +339,11 @@ async def test_messages_of_one_time_come_by_their_ids(world: RedisWorld, clock: 
 Story = Callable[[RedisWorld, str], Awaitable[Any]]
 
 NOTHING = {
-    "expired_leases": 0, "queued_steps": 0, "woken_runs": 0,
-    "expired_hooks": 0, "removed_runs": 0,
+    "expired_leases": 0,
+    "queued_steps": 0,
+    "woken_runs": 0,
+    "expired_hooks": 0,
+    "removed_runs": 0,
 }
 WOKEN = {**NOTHING, "woken_runs": 1}
 QUEUED = {**NOTHING, "queued_steps": 1}

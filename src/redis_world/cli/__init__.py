@@ -50,7 +50,14 @@ def options(
 
 def main() -> None:
     """Run the command line; an error of the World is one line and exit code 1."""
-    from redis_world.cli import demo, worker  # noqa: F401 - they add their commands
+    from redis_world.cli import (  # noqa: F401 - they add their commands
+        demo,
+        doctor,
+        inspect,
+        manage,
+        prune,
+        worker,
+    )
 
     try:
         app()

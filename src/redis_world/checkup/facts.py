@@ -1,0 +1,153 @@
+"""What a look at a server brings: its replies, and its refusals among them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import redis.asyncio
+import redis.exceptions
+
+from redis_world.checkup.finding import Finding
+from redis_world.config import WorldConfig
+from redis_world.connection import Command
+from redis_world.connection.sender import Reply, round_trip
+from redis_world.keys import Keys
+
+__all__ = ["RIGHTS", "Facts", "Reading", "ask_server", "read_clock"]
+
+RIGHTS: Final = (
+    "+@read +@write +@scripting +@pubsub +@connection -@dangerous +time +wait +info +config|get"
+)
+"""Commands of a user who may do all that a World and its checkup do."""
+
+_INFO: Final = ("server", "memory", "persistence", "replication")
+_SETTINGS: Final = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "save")
+
+_WAIT_SECONDS: Final = 1.0
+"""For a replica to answer; a World waits for `durability_timeout`."""
+
+
+class Reading(NamedTuple):
+    """One look at the server's clock; all in seconds."""
+
+    server: float
+    host: float
+    """This machine's clock, in the middle of the round trip."""
+    monotonic: float
+    """The clock that nobody sets, likewise."""
+    round_trip: float
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a server.
+
+    Attributes:
+        config: what the World would be opened with.
+        user: whom the server knows the World as.
+        is_memory: whether it is the embedded store, of which most of this is not to be had.
+        replies: by the command: `INFO memory`, `CONFIG GET save`, `HELLO` and so on.
+    """
+
+    config: WorldConfig
+    user: str
+    is_memory: bool = False
+    replies: Mapping[str, Reply] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> Keys:
+        """The keys of the namespace."""
+        return Keys(self.config.namespace)
+
+    def info(self, section: str) -> Mapping[str, Any]:
+        """A section of INFO; empty when it was refused."""
+        reply = self.replies.get(f"INFO {section}")
+        return reply if isinstance(reply, Mapping) else {}
+
+    def hello(self, name: str) -> str:
+        """What HELLO says, which no ACL can deny; empty when there is none."""
+        reply = self.replies.get("HELLO")
+        if not isinstance(reply, list):
+            return ""
+        value = dict(zip(reply[::2], reply[1::2], strict=False)).get(name.encode(), b"")
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    def setting(self, name: str, section: str = "", field: str = "") -> str | None:
+        """A setting of the server, of INFO or else of CONFIG; None when neither tells it."""
+        if field in self.info(section):
+            return str(self.info(section)[field])
+        reply = self.replies.get(f"CONFIG GET {name}")
+        if isinstance(reply, list) and len(reply) == 2:
+            return str(reply[1].decode())
+        return None
+
+    def grant(self, rights: str) -> str:
+        """The command that gives the World's user more rights."""
+        return f"`ACL SETUSER {self.user} {rights}`"
+
+    def grant_all(self) -> str:
+        """The command that gives the World's user all that it needs."""
+        namespace = self.config.namespace
+        patterns = f"~{{{namespace}}}:* ~{{{namespace}/* &{{{namespace}/*"
+        return self.grant(f"{RIGHTS} {patterns}")
+
+    def unknown(
+        self, name: str, what: str, command: str, right: str, reply: Reply = None
+    ) -> Finding:
+        """The finding where a command was refused.
+
+        Args:
+            name: of the finding.
+            what: could not be looked at, as the begin of a sentence.
+            command: that was refused.
+            right: what the user lacks, when that is why.
+            reply: to the command, where `replies` does not have it.
+        """
+        reply = reply or self.replies.get(command)
+        if isinstance(reply, redis.exceptions.NoPermissionError):
+            text = f"{what} can't be told: user {self.user} may not run {command}"
+            return Finding(name=name, level="unknown", text=text, advice=self.grant(right))
+        why = f"the server answers {command} with {reply}" if reply else f"{command} tells nothing"
+        text = f"{what} can't be told: {why}"
+        return Finding(name=name, level="unknown", text=text, advice="ask whoever runs the server")
+
+
+async def ask_server(client: redis.asyncio.Redis, config: WorldConfig) -> dict[str, Reply]:
+    """Ask for what the checks of the server judge, in one round trip. Nothing is changed."""
+    keys = Keys(config.namespace)
+    commands: dict[str, Command] = {
+        "HELLO": ("HELLO",),
+        **{f"INFO {section}": ("INFO", section) for section in _INFO},
+        **{f"CONFIG GET {name}": ("CONFIG", "GET", name) for name in _SETTINGS},
+        "HMGET": ("HMGET", keys.meta, "schema", "partitions", "created_by", "created_at"),
+        "SMEMBERS": ("SMEMBERS", keys.topics),
+        # A write that changes nothing, for what denies writes: the ACL, a full memory or disk,
+        # a replica. XX: it only updates, and no run has this name.
+        "ZADD": ("ZADD", keys.parked, "XX", 0, ""),
+        # A channel that nobody waits at.
+        "PUBLISH": ("PUBLISH", keys.queue_channel(""), ""),
+    }
+    match config.durability:
+        case "replica":
+            # The hint above goes to the replicas, too: they have to say that they have it.
+            seconds = min(config.durability_timeout, _WAIT_SECONDS)
+            commands["WAIT"] = ("WAIT", 1, math.ceil(seconds * 1000))
+        case "disk":
+            commands["WAITAOF"] = ("WAITAOF", 1, 0, 1)
+    replies = await round_trip(client, [*commands.values()])
+    return dict(zip(commands, replies, strict=True))
+
+
+async def read_clock(client: redis.asyncio.Redis) -> Reading | Exception:
+    """Read the server's clock; its refusal when it does not tell."""
+    began, host = time.monotonic(), time.time()
+    (reply,) = await round_trip(client, [("TIME",)])
+    took = time.monotonic() - began
+    if isinstance(reply, Exception):
+        return reply
+    server = int(reply[0]) + int(reply[1]) / 1e6
+    return Reading(server, host + took / 2, began + took / 2, took)

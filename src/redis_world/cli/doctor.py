@@ -1,0 +1,119 @@
+"""`redis-world doctor`: what is wrong with a server or a namespace, and how to mend it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from pydantic.alias_generators import to_camel
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from redis_world.checkup import Finding, Level, check_up, worst
+from redis_world.cli import app
+from redis_world.cli.options import Namespace, Url, world_options
+from redis_world.config import WorldConfig
+from redis_world.errors import ConfigurationError
+from redis_world.world import DEFAULT_URL
+
+__all__ = ["doctor"]
+
+_EXIT_CODES: Final[dict[Level, int]] = {"warning": 1, "error": 2}
+_STYLES: Final[dict[Level, str]] = {
+    "ok": "green",
+    "info": "cyan",
+    "unknown": "magenta",
+    "warning": "yellow",
+    "error": "bold red",
+}
+
+
+@app.command()
+def doctor(
+    url: Url = None,
+    namespace: Namespace = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON document.")] = False,
+) -> None:
+    """Look at a server and a namespace; say what is wrong, and how to mend it.
+
+    Nothing is changed. Further options of the World, such as its
+    durability, are taken from the environment, REDIS_WORLD_<OPTION>.
+
+    Exit code: 0, all is well; 1, there are warnings; 2, there are
+    errors, or the server can't be reached. What this user may not see
+    is "unknown", which does not count.
+    """
+    findings = _find(url, namespace)
+    if as_json:
+        typer.echo(json.dumps(_document(findings), indent=2))
+    elif sys.stdout.isatty():
+        _show(findings)
+    else:
+        for finding in findings:
+            typer.echo("\t".join(map(_one_line, _columns(finding))))
+    raise typer.Exit(_EXIT_CODES.get(worst(findings), 0))
+
+
+def _find(url: str | None, namespace: str | None) -> list[Finding]:
+    try:
+        config = WorldConfig.from_env(**world_options(None, namespace))
+        return asyncio.run(check_up(url or DEFAULT_URL, config=config))
+    except ConfigurationError as error:
+        # A finding like others: whoever reads the JSON need not know of another form.
+        text = str(error)
+        advice = "mend the option, or its variable REDIS_WORLD_<OPTION>"
+        return [Finding(name="configuration", level="error", text=text, advice=advice)]
+
+
+def _document(findings: Sequence[Finding]) -> dict[str, Any]:
+    level = worst(findings)
+    items = [finding.model_dump() for finding in findings]
+    for item in items:
+        item["figures"] = {to_camel(name): value for name, value in item["figures"].items()}
+    return {"level": level, "exitCode": _EXIT_CODES.get(level, 0), "findings": items}
+
+
+def _columns(finding: Finding) -> tuple[str, str, str, str]:
+    return finding.level, finding.name, finding.text, finding.advice
+
+
+def _one_line(text: str) -> str:
+    """Text as a field of a line: a server's error may have anything in it."""
+    return " ".join(text.split())
+
+
+def _show(findings: Sequence[Finding]) -> None:
+    console = Console(highlight=False)
+    arrow = "->" if console.options.ascii_only else "→"
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    for each in findings:
+        # Text, not markup: a server's error may have brackets in it.
+        table.add_row(
+            Text(each.level, style=_STYLES[each.level]), Text(each.name), Text(each.text)
+        )
+        if each.advice and each.level != "ok":
+            table.add_row("", "", Text(f"{arrow} {each.advice}", style="dim"))
+    console.print(table)
+    console.print()
+    console.print(_summary(findings))
+
+
+def _summary(findings: Sequence[Finding]) -> Text:
+    counts = Counter[str](finding.level for finding in findings)
+    said = [
+        f"{counts[each]} {each}" + ("s" if counts[each] > 1 and each in _EXIT_CODES else "")
+        for each in ("error", "warning", "unknown")
+        if counts[each]
+    ]
+    if not said:
+        return Text("All is well.", style=_STYLES["ok"])
+    return Text(", ".join(said) + ".", style=_STYLES[worst(findings)])

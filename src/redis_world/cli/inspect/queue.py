@@ -1,0 +1,119 @@
+"""`redis-world inspect queue`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from pydantic.alias_generators import to_camel
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from redis_world import RedisWorld
+from redis_world.cli.inspect.common import Json, Topic, commands, with_world
+from redis_world.cli.inspect.output import Column, Listing, Mode, Output, duration
+from redis_world.cli.inspect.watch import Watch, check_watch, watch_items, watch_picture
+from redis_world.cli.options import Namespace, Url
+from redis_world.models import Page
+from redis_world.queue import QueueStats
+
+__all__ = ["queue"]
+
+_OLD_SECONDS: Final = 60.0
+"""A message that is due for so long says that workers are missing."""
+
+
+class _Row(NamedTuple):
+    topic: str
+    stats: QueueStats
+
+    def to_wire(self) -> dict[str, Any]:
+        counts = dataclasses.asdict(self.stats)
+        return {"topic": self.topic, **{to_camel(name): each for name, each in counts.items()}}
+
+
+def _count(title: str, style: str = "") -> Column[_Row]:
+    def number(row: _Row) -> str:
+        return str(getattr(row.stats, title))
+
+    def cell(row: _Row) -> Text:
+        text = number(row)
+        return Text(text, "dim" if text == "0" else style)
+
+    return Column(title, number, cell, right=True)
+
+
+def _oldest(row: _Row) -> Text:
+    seconds = row.stats.oldest_due_age
+    return Text(duration(seconds), "red" if seconds > _OLD_SECONDS else "") if seconds else Text()
+
+
+_LISTING: Final = Listing[_Row](
+    "topics",
+    [
+        Column("topic", lambda row: row.topic, lambda row: row.topic),
+        _count("ready"),
+        _count("delayed"),
+        _count("leased", "cyan"),
+        _count("held"),
+        _count("dead", "red"),
+        Column("oldest due", lambda row: f"{row.stats.oldest_due_age:.3f}", _oldest, right=True),
+    ],
+    _Row.to_wire,
+)
+
+
+@commands.command()
+def queue(
+    topic: Topic = None,
+    url: Url = None,
+    namespace: Namespace = None,
+    watch: Watch = False,
+    as_json: Json = False,
+) -> None:
+    """Count the messages of the queue, topic by topic.
+
+    ready: due now. delayed: due later. leased: being handled. held: due, and
+    waiting for another one of their run. dead: given up, see `dead list`.
+
+    The fields in a pipe: topic, these counts, and for how many seconds the
+    oldest due message has been waiting.
+    """
+    output = Output.choose(as_json=as_json)
+    check_watch(output, watch=watch)
+    if watch:
+        with contextlib.suppress(KeyboardInterrupt):
+            with_world(url, namespace, partial(_watch, output, topic))
+    else:
+        with_world(url, namespace, partial(_show, output, topic))
+
+
+async def _look(world: RedisWorld, topic: str | None) -> list[_Row]:
+    topics = await world.queue.topics() if topic is None else [topic]
+    return [_Row(each, await world.queue.stats(each)) for each in topics]
+
+
+async def _show(output: Output, topic: str | None, world: RedisWorld) -> None:
+    rows = await _look(world, topic)
+    page = Page[_Row].model_construct(None, data=rows, cursor=None, has_more=False)
+    output.show(
+        _LISTING, page, none=f"no message was ever sent in namespace {world.config.namespace!r}"
+    )
+
+
+async def _watch(output: Output, topic: str | None, world: RedisWorld) -> None:
+    if output.mode is Mode.JSON:
+
+        async def items() -> dict[str, Any]:
+            return {row.topic: row.to_wire() for row in await _look(world, topic)}
+
+        await watch_items(output, items)
+
+    async def picture() -> RenderableType:
+        table = _LISTING.table(await _look(world, topic))
+        state = f"namespace {world.config.namespace}; Ctrl-C ends it"
+        return Group(table, Text(state, "dim"))
+
+    await watch_picture(output, picture)

@@ -1,0 +1,278 @@
+"""`redis-world inspect run`: one run with all that belongs to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from redis_world import RedisWorld
+from redis_world.cli.inspect.common import All, Json, Limit, RunId, commands, with_world
+from redis_world.cli.inspect.output import (
+    Mode,
+    Output,
+    Paging,
+    age,
+    duration,
+    read_pages,
+    status_text,
+)
+from redis_world.cli.inspect.payloads import iso, one_line, printable
+from redis_world.cli.inspect.runs import seconds_of, server_now
+from redis_world.cli.inspect.streams import Stream, read_streams
+from redis_world.cli.inspect.timeline import Item, Timeline
+from redis_world.cli.inspect.watch import Watch, check_watch, watch_items, watch_picture
+from redis_world.cli.inspect.waterfall import waterfall
+from redis_world.cli.options import Namespace, Url
+from redis_world.models import Hook, Page, Run, Step, Wait
+from redis_world.runs import TERMINAL
+
+__all__ = ["run"]
+
+_PAYLOADS: Final = ("input", "output", "error")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A run as it is right now.
+
+    Attributes:
+        items: of the timeline, as many as are wanted.
+        left_out: how many more there are.
+        now: the server's time.
+    """
+
+    run: Run
+    timeline: Timeline
+    items: Sequence[Item]
+    left_out: int
+    steps: Sequence[Step]
+    hooks: Sequence[Hook]
+    waits: Sequence[Wait]
+    streams: Sequence[Stream]
+    now: datetime
+
+    @property
+    def end(self) -> datetime:
+        """When the run ended, or now; a step may record its outcome later than its run."""
+        if self.run.status not in TERMINAL:
+            return self.now
+        moments = (self.run.completed_at, self.timeline.last)
+        return max(moment for moment in moments if moment is not None)
+
+    def to_wire(self) -> dict[str, Any]:
+        """With the wire's names."""
+        return {
+            "run": self.run.to_wire(),
+            "steps": [step.to_wire() for step in self.steps],
+            "hooks": [hook.to_wire() for hook in self.hooks],
+            "waits": [wait.to_wire() for wait in self.waits],
+            "streams": [stream.to_wire() for stream in self.streams],
+            "timeline": [item.to_wire() for item in self.items],
+            "events": self.timeline.events,
+            "hasMore": self.left_out > 0,
+        }
+
+
+@commands.command()
+def run(
+    run_id: RunId,
+    url: Url = None,
+    namespace: Namespace = None,
+    limit: Limit = 100,
+    everything: All = False,
+    watch: Watch = False,
+    as_json: Json = False,
+) -> None:
+    """Show a run: state, steps with their attempts over time, sleeps, hooks, streams.
+
+    In a pipe the first field of a line says what it is about: run, attribute,
+    input, output, error, step, attempt, sleep, hook or stream. --limit is of
+    steps, sleeps and hooks together.
+    """
+    output = Output.choose(as_json=as_json)
+    check_watch(output, watch=watch)
+    paging = Paging(limit, None, everything)
+    if watch:
+        with contextlib.suppress(KeyboardInterrupt):
+            with_world(url, namespace, partial(_watch, output, paging, run_id))
+    else:
+        with_world(url, namespace, partial(_show, output, paging, run_id))
+
+
+async def _look(world: RedisWorld, run_id: str, paging: Paging, *, whole: bool) -> Picture:
+    """Read a run; with its entities where `whole`, else what the picture of it needs."""
+    found = await world.runs.get(run_id)
+    log = await world.events.list(run_id, resolve_data="none")
+    timeline = Timeline(log.data)
+    items = timeline.items
+    shown_items = items if paging.everything else items[: paging.limit]
+    steps: Page[Step] = Page(data=[])
+    hooks: Page[Hook] = Page(data=[])
+    waits: Page[Wait] = Page(data=[])
+    if whole:
+        steps = await read_pages(
+            lambda limit, cursor: world.steps.list(run_id, limit=limit, cursor=cursor), paging
+        )
+        hooks = await read_pages(
+            lambda limit, cursor: world.hooks.list(run_id, limit=limit, cursor=cursor), paging
+        )
+        waits = await read_pages(
+            lambda limit, cursor: world.waits.list(run_id, limit=limit, cursor=cursor), paging
+        )
+    return Picture(
+        run=found,
+        timeline=timeline,
+        items=shown_items,
+        left_out=len(items) - len(shown_items),
+        steps=steps.data,
+        hooks=hooks.data,
+        waits=waits.data,
+        streams=await read_streams(world, run_id),
+        now=server_now(world),
+    )
+
+
+async def _show(output: Output, paging: Paging, run_id: str, world: RedisWorld) -> None:
+    picture = await _look(world, run_id, paging, whole=output.mode is Mode.JSON)
+    match output.mode:
+        case Mode.JSON:
+            output.document(picture.to_wire())
+        case Mode.LINES:
+            _write(output, picture)
+        case Mode.TABLE:
+            output.draw(*_drawn(picture, output.console.width))
+    if picture.left_out:
+        output.note(
+            f"{picture.left_out} more steps, sleeps and hooks are not shown: --limit, or --all"
+        )
+
+
+async def _watch(output: Output, paging: Paging, run_id: str, world: RedisWorld) -> None:
+    if output.mode is Mode.JSON:
+
+        async def items() -> dict[str, Any]:
+            return {run_id: (await _look(world, run_id, paging, whole=True)).to_wire()}
+
+        await watch_items(output, items)
+
+    async def draw() -> RenderableType:
+        picture = await _look(world, run_id, paging, whole=False)
+        more = f"{picture.left_out} more are not shown (--limit, --all); " * bool(picture.left_out)
+        return Group(*_drawn(picture, output.console.width), Text(f"{more}Ctrl-C ends it", "dim"))
+
+    await watch_picture(output, draw)
+
+
+# -- on a terminal -------------------------------------------------------------------------
+
+
+def _drawn(picture: Picture, width: int) -> list[RenderableType]:
+    parts: list[RenderableType] = [_facts(picture)]
+    if picture.items:
+        parts.append(waterfall(picture.items, picture.run.created_at, picture.end, width))
+    if picture.streams:
+        parts.append(_streams(picture.streams))
+    return parts
+
+
+def _facts(picture: Picture) -> Table:
+    found, now = picture.run, picture.now
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim")
+    facts.add_column(overflow="fold")
+    facts.add_row("run", Text(found.run_id, "bold"))
+    state = status_text(found.status)
+    took = seconds_of(found, now)
+    if took is not None:
+        state.append(f"  {duration(took)}", "bold")
+    if found.error_code:
+        state.append(f"  {printable(found.error_code)}", "red")
+    facts.add_row("status", state)
+    facts.add_row("workflow", Text(printable(found.workflow_name)))
+    facts.add_row(
+        "created",
+        Text.assemble(iso(found.created_at), (f"  {age(found.created_at, now)}", "dim")),
+    )
+    facts.add_row("events", str(picture.timeline.events))
+    if found.attributes:
+        facts.add_row("attributes", _attributes(found))
+    for name in _PAYLOADS:
+        if name in found.model_fields_set:
+            facts.add_row(name, Text(one_line(getattr(found, name))))
+    if found.expired_at:
+        facts.add_row("expired", Text(f"payloads were deleted at {iso(found.expired_at)}"))
+    return facts
+
+
+def _attributes(found: Run) -> Text:
+    text = Text()
+    for key, value in found.attributes.items():
+        text.append("  " if text else "")
+        text.append(f"{printable(key)}=", "dim").append(printable(value))
+    return text
+
+
+def _streams(streams: Sequence[Stream]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    table.add_column()
+    for stream in streams:
+        state = Text("closed", "dim") if stream.done else Text("open", "cyan")
+        table.add_row(
+            "stream", Text(printable(stream.name)), Text(f"{stream.chunks} chunks, ") + state
+        )
+    return table
+
+
+# -- in a pipe -----------------------------------------------------------------------------
+
+
+def _write(output: Output, picture: Picture) -> None:
+    found = picture.run
+    output.line(
+        "run",
+        found.run_id,
+        found.status,
+        found.workflow_name,
+        _time(found.created_at),
+        _time(found.started_at),
+        _time(found.completed_at),
+        found.error_code or "",
+    )
+    for key, value in found.attributes.items():
+        output.line("attribute", key, value)
+    for name in _PAYLOADS:
+        if name in found.model_fields_set:
+            output.line(name, one_line(getattr(found, name)))
+    for item in picture.items:
+        _write_item(output, item)
+    for stream in picture.streams:
+        output.line("stream", stream.name, str(stream.chunks), "closed" if stream.done else "open")
+
+
+def _write_item(output: Output, item: Item) -> None:
+    fields = [item.kind, item.correlation_id, item.name, item.state]
+    fields += [_time(item.created), _time(item.ended)]
+    match item.kind:
+        case "step":
+            output.line(*fields, str(len(item.attempts)))
+        case "sleep":
+            output.line(*fields, _time(item.resume_at))
+        case "hook":
+            output.line(*fields, str(item.received))
+    for number, attempt in enumerate(item.attempts, 1):
+        times = [_time(attempt.began), _time(attempt.ended)]
+        output.line("attempt", item.correlation_id, str(number), attempt.outcome, *times)
+
+
+def _time(moment: datetime | None) -> str:
+    return "" if moment is None else iso(moment)
