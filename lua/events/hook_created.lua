@@ -1,14 +1,20 @@
 -- Creates a hook and claims its token; one that another hook holds is recorded as a conflict.
 --
+-- With several partitions the token is another one's matter, and is reserved there first: `phase`
+-- is `check` before that, `create` behind it, with the number of the reservation as `detail`, or
+-- `conflict` with the run that holds it. With one partition `phase` is empty, and this is all.
+--
 -- The claim `hook:<id>` is settled either way: after a conflict the same hook can't be created
 -- any more, also when the token is free by then, or two rival replays could leave both
 -- outcomes in one log.
 --
 -- KEYS: run, events, payloads, claims, hooks, hook, hook_runs, token, all_hooks
 -- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
---   token_text, token_hash, is_webhook, is_system, retention_until, max_events
+--   token_text, token_hash, is_webhook, is_system, retention_until, max_events, phase, detail,
+--   token_partition
 -- Returns: OK slot at message hook context | TOKEN_TAKEN slot at message owner | CONFLICT |
---   RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_TERMINAL status | LOG_FULL
+--   RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_TERMINAL status | LOG_FULL | UNRESERVED |
+--   REVOKED
 --
 -- @include lib/clock
 -- @include lib/hook
@@ -35,7 +41,20 @@ local function hook_hash(at, slot)
     hash[#hash + 1] = 'metadata_slot'
     hash[#hash + 1] = slot
   end
+  if token_partition ~= '' then
+    hash[#hash + 1] = 'token_partition'
+    hash[#hash + 1] = token_partition
+  end
   return hash
+end
+
+-- The run that holds the token, as far as it can be told here.
+local function token_owner(at)
+  if phase ~= '' then
+    return phase == 'conflict' and detail
+  end
+  local record = redis.call('HMGET', token, 'run', 'hook')
+  return record[1] and hook_state(base, record[1], record[2], at) and record[1]
 end
 
 local function created_reply(slot, at, sent)
@@ -60,15 +79,25 @@ elseif is_full(events, max_events) then
   return { 'LOG_FULL' }
 end
 
+if phase == 'check' then
+  return { 'UNRESERVED' }
+elseif phase == 'create' then
+  -- Somebody was told that this hook, which had not come yet, never will.
+  local revoked = redis.call('HGET', claims, 'revoked:' .. correlation_id)
+  if revoked and tonumber(revoked) >= tonumber(detail) then
+    return { 'REVOKED' }
+  end
+end
+
 local at = now()
-local owner = redis.call('HMGET', token, 'run', 'hook')
-if owner[1] and hook_state(base, owner[1], owner[2], at) then
+local owner = token_owner(at)
+if owner then
   local slot = append(events, payloads, {
     type = 'hook_conflict', at = at, spec = spec_version, op = op, corr = correlation_id,
-    occ = occurred_at, token = token_text, owner = owner[1],
+    occ = occurred_at, token = token_text, owner = owner,
   })
   redis.call('HSET', claims, claim, slot)
-  return { 'TOKEN_TAKEN', slot, at, send_along(base, at, outbox), owner[1] }
+  return { 'TOKEN_TAKEN', slot, at, send_along(base, at, outbox), owner }
 end
 
 local slot = append(events, payloads, {
@@ -76,7 +105,9 @@ local slot = append(events, payloads, {
   occ = occurred_at, data = data, payload = payload,
 })
 redis.call('HSET', claims, claim, slot)
-redis.call('HSET', token, 'run', run_id, 'hook', correlation_id, 'at', at)
+if phase == '' then
+  redis.call('HSET', token, 'run', run_id, 'hook', correlation_id, 'at', at)
+end
 redis.call('HSET', hook, unpack(hook_hash(at, slot)))
 redis.call('ZADD', hooks, slot, correlation_id)
 redis.call('ZADD', hook_runs, at, run_id)

@@ -44,12 +44,18 @@ end
 -- Deletes a hook, and its token's record.
 local function remove_hook(base, run_id, hook_id)
   local hook = hook_key(base, run_id, hook_id)
-  local fields = redis.call('HMGET', hook, 'token_hash', 'created_at', 'token_retention_until')
-  local token = token_key(base, fields[1])
-  local owner = redis.call('HMGET', token, 'run', 'hook')
-  -- A token that was taken over belongs to somebody else by now.
-  if owner[1] == run_id and owner[2] == hook_id then
-    redis.call('DEL', token)
+  local fields = redis.call('HMGET', hook, 'token_hash', 'created_at', 'token_retention_until',
+    'token_partition')
+  if fields[4] then
+    redis.call('ZADD', releases_key(base), '0',
+      fields[4] .. '/' .. fields[1] .. '/' .. run_id .. '/' .. hook_id)
+  else
+    local token = token_key(base, fields[1])
+    local owner = redis.call('HMGET', token, 'run', 'hook')
+    -- A token that was taken over belongs to somebody else by now.
+    if owner[1] == run_id and owner[2] == hook_id then
+      redis.call('DEL', token)
+    end
   end
   redis.call('DEL', hook)
   redis.call('ZREM', hooks_key(base, run_id), hook_id)

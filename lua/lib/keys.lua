@@ -138,6 +138,11 @@ local function cleaning_key(base)
   return base .. 'cleaning'
 end
 
+-- With several partitions: tokens of others whose hook here is gone.
+local function releases_key(base)
+  return base .. 'releases'
+end
+
 local function topics_key(base)
   return base .. 'topics'
 end

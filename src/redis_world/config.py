@@ -27,8 +27,8 @@ class WorldConfig(BaseModel):
 
     Attributes:
         namespace: prefix of every key; Worlds of different namespaces share a server unseen.
-        partitions: how many independent parts the namespace has; only 1 as yet, pinned at the
-            first opening.
+        partitions: how many independent parts the namespace has, 1 to 1,024, pinned at its first
+            opening: they spread over the nodes of a cluster.
         deployment_id: what the SDK asks for, and stamps its runs and messages with.
         environment: what this World tells of every hook that it reads; None: "".
         max_connections: the most connections of the command pool; callers wait for one.
@@ -57,7 +57,7 @@ class WorldConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     namespace: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "world"
-    partitions: Annotated[int, Field(ge=1, le=1)] = 1
+    partitions: Annotated[int, Field(ge=1, le=1024)] = 1
     deployment_id: str = ""
     environment: str | None = None
     max_connections: Annotated[int, Field(ge=1, le=10_000)] = 32

@@ -98,18 +98,18 @@ class HintHub:
         self._denied = False
 
     @contextlib.asynccontextmanager
-    async def subscribe(self, channel: str) -> AsyncIterator[Subscription]:
-        """Subscribe for the length of a block.
+    async def subscribe(self, *channels: str) -> AsyncIterator[Subscription]:
+        """Subscribe to one channel or several for the length of a block.
 
         When the block begins the subscription stands on the server, so that what is read then
         and what is hinted later leave no gap. Where the server can't be reached the block
         begins all the same: the waiter then lives on its own looks.
         """
-        name = channel.encode()
+        names = [channel.encode() for channel in channels]
         subscription = Subscription()
-        waiters = self._waiters.setdefault(name, set())
-        waiters.add(subscription)
-        confirmed = self._confirmed.setdefault(name, asyncio.Event())
+        for name in names:
+            self._waiters.setdefault(name, set()).add(subscription)
+        confirmed = [self._confirmed.setdefault(name, asyncio.Event()) for name in names]
         self._changed.set()
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="redis-world hints")
@@ -117,16 +117,22 @@ class HintHub:
             if not self._denied:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_CONFIRM_SECONDS):
-                        await confirmed.wait()
+                        for event in confirmed:
+                            await event.wait()
             yield subscription
         finally:
-            waiters.discard(subscription)
-            if not waiters and self._waiters.get(name) is waiters:
-                del self._waiters[name]
-                if name not in self._present:
-                    # Never subscribed to: nobody would unsubscribe from it, and forget it.
-                    self._confirmed.pop(name, None)
-                self._changed.set()
+            for name in names:
+                self._leave(name, subscription)
+
+    def _leave(self, name: bytes, subscription: Subscription) -> None:
+        waiters = self._waiters.get(name, set())
+        waiters.discard(subscription)
+        if not waiters and name in self._waiters:
+            del self._waiters[name]
+            if name not in self._present:
+                # Never subscribed to: nobody would unsubscribe from it, and forget it.
+                self._confirmed.pop(name, None)
+            self._changed.set()
 
     async def aclose(self) -> None:
         """Close the connection; waiters only have their own looks from then on."""

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
 from redis_world.connection import Connection
+from redis_world.errors import HookNotFoundError
+from redis_world.keys import Keys
 from redis_world.models import Hook, Page, ResolveData, ResumeCapabilities, SortOrder
-from redis_world.paging import DEFAULT_LIMIT, check_limit, check_order, make_page, parse_cursor
+from redis_world.paging import (
+    DEFAULT_LIMIT,
+    check_limit,
+    check_order,
+    make_page,
+    merge,
+    parse_cursor,
+)
 from redis_world.rows import hook_from, raise_refusal
 
 __all__ = ["Hooks"]
@@ -30,20 +40,30 @@ class Hooks:
         Raises:
             HookNotFoundError: there is no live one.
         """
-        keys = self._connection.keys
-        reply = await self._connection.call(
+        # An id may be a hook of several runs; without a run all partitions are asked.
+        partitions = self._connection.partitions
+        asked = [*partitions] if run_id is None else [partitions.of(run_id)]
+        replies = await asyncio.gather(
+            *(self._get(keys, hook_id, run_id or "", resolve_data) for keys in asked)
+        )
+        found = [self._hook(reply[1], resolve_data) for reply in replies if reply[0] == b"OK"]
+        if not found:
+            raise HookNotFoundError(hook_id)
+        return max(found, key=lambda hook: (hook.created_at, hook.run_id))
+
+    async def _get(
+        self, keys: Keys, hook_id: str, run_id: str, resolve_data: ResolveData
+    ) -> Sequence[Any]:
+        return await self._connection.call(
             "hooks/get",
             {"hook_runs": keys.hook_runs(hook_id)},
             {
                 "base": keys.base,
                 "hook_id": hook_id,
-                "run_id": run_id or "",
+                "run_id": run_id,
                 "resolve_data": resolve_data,
             },
         )
-        if reply[0] != b"OK":
-            raise_refusal(reply, entity_id=hook_id)
-        return self._hook(reply[1], resolve_data)
 
     async def get_by_token(self, token: str, *, resolve_data: ResolveData = "all") -> Hook:
         """Read the hook that holds a token, with what this World can do for its resume.
@@ -51,17 +71,34 @@ class Hooks:
         Raises:
             HookNotFoundError: the token is free.
         """
-        keys = self._connection.keys
-        reply = await self._connection.call(
-            "hooks/get_by_token",
-            {"token": keys.token(token)},
-            {"base": keys.base, "resolve_data": resolve_data},
-        )
-        if reply[0] != b"OK":
-            raise_refusal(reply, entity_id=token)
+        keys = self._connection.partitions.of(token)
+        if len(self._connection.partitions) == 1:
+            reply = await self._connection.call(
+                "hooks/get_by_token",
+                {"token": keys.token(token)},
+                {"base": keys.base, "resolve_data": resolve_data},
+            )
+            if reply[0] != b"OK":
+                raise_refusal(reply, entity_id=token)
+            hook = self._hook(reply[1], resolve_data)
+        else:
+            hook = await self._holder(keys, token, resolve_data)
         capabilities = ResumeCapabilities(hook_resume_dedup_version=RESUME_DEDUP_VERSION)
-        hook = self._hook(reply[1], resolve_data)
         return hook.model_copy(update={"resume_capabilities": capabilities})
+
+    async def _holder(self, keys: Keys, token: str, resolve_data: ResolveData) -> Hook:
+        """The hook that a token's record names, if it lives and has this token."""
+        (owner,) = await self._connection.execute(("HMGET", keys.token(token), "run", "hook"))
+        if owner[0] is not None:
+            run_id, hook_id = owner[0].decode(), owner[1].decode()
+            of_run = self._connection.partitions.of(run_id)
+            reply = await self._get(of_run, hook_id, run_id, resolve_data)
+            if reply[0] == b"OK":
+                hook = self._hook(reply[1], resolve_data)
+                # One that was reserved for it may have been created with another one.
+                if hook.token == token:
+                    return hook
+        raise HookNotFoundError(token)
 
     async def list(
         self,
@@ -77,22 +114,31 @@ class Hooks:
         Raises:
             InvalidCursorError: the cursor is not one of this listing.
         """
-        keys = self._connection.keys
         listing = "all_hooks" if run_id is None else "hooks"
         args = {
-            "base": keys.base,
             "resolve_data": resolve_data,
             "order": check_order(sort_order),
             "after": parse_cursor(listing, cursor),
             "limit": str(check_limit(limit)),
         }
         if run_id is None:
-            reply = await self._connection.call(
-                "hooks/list_all", {"all_hooks": keys.all_hooks}, args
+            replies = await asyncio.gather(
+                *(
+                    self._connection.call(
+                        "hooks/list_all",
+                        {"all_hooks": keys.all_hooks},
+                        {"base": keys.base, **args},
+                    )
+                    for keys in self._connection.partitions
+                )
             )
+            reply = merge(replies, limit, sort_order)
         else:
+            keys = self._connection.partitions.of(run_id)
             reply = await self._connection.call(
-                "hooks/list", {"hooks": keys.of_run(run_id).hooks}, {**args, "run_id": run_id}
+                "hooks/list",
+                {"hooks": keys.of_run(run_id).hooks},
+                {"base": keys.base, **args, "run_id": run_id},
             )
         return make_page(listing, reply, lambda row: self._hook(row[1], resolve_data), cursor)
 

@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 from redis_world.codec import to_duration_ms
 from redis_world.connection import Connection
+from redis_world.keys import Keys
+from redis_world.tokens import release_stale
 
 __all__ = ["FinishedRun", "Janitor"]
 
@@ -30,10 +32,11 @@ class FinishedRun(NamedTuple):
 
 
 class Janitor:
-    """Removes runs and hooks after their retention."""
+    """Removes runs and hooks of a partition after their retention."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, keys: Keys) -> None:
         self._connection = connection
+        self._keys = keys
 
     async def clean(self) -> dict[str, int]:
         """Do one round.
@@ -52,6 +55,8 @@ class Janitor:
                 if not more:
                     break
         await self._finish_cleaning()
+        if len(self._connection.partitions) > 1:
+            await release_stale(self._connection, self._keys)
         return {"expired_hooks": hooks, "removed_runs": removed}
 
     async def finished(self, older_than: int) -> AsyncIterator[Sequence[FinishedRun]]:
@@ -83,7 +88,7 @@ class Janitor:
         self, older_than: str, place: FinishedRun | None
     ) -> tuple[list[FinishedRun], bool, list[str]]:
         """A page of finished runs, whether there are more, and what is left to be cleaned."""
-        keys = self._connection.keys
+        keys = self._keys
         reply = await self._connection.call(
             "runs/finished",
             {"finished": keys.finished, "cleaning": keys.cleaning},
@@ -102,7 +107,7 @@ class Janitor:
         return runs, reply[1] == b"1", [member.decode() for member in reply[3]]
 
     async def _remove(self, run_id: str, older_than: int, *, postpone: bool) -> bool:
-        keys = self._connection.keys
+        keys = self._keys
         of_run = keys.of_run(run_id)
         reply = await self._connection.call(
             "runs/remove",
@@ -121,7 +126,7 @@ class Janitor:
         return True
 
     async def _expire_hooks(self) -> int:
-        keys = self._connection.keys
+        keys = self._keys
         total = 0
         for _ in range(_MAX_LOOKS):
             reply = await self._connection.call(
@@ -145,7 +150,7 @@ class Janitor:
                 break
 
     async def _clean(self, kind: str, run_id: str) -> None:
-        keys = self._connection.keys
+        keys = self._keys
         after = b""
         while True:
             reply = await self._connection.call(

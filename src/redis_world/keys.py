@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import binascii
 import hashlib
 import re
+from collections.abc import Iterator
+from itertools import count
 from typing import Final
 
 from redis_world.text import utf8
 
-__all__ = ["SCHEMA", "Keys", "RunKeys", "escape", "token_hash"]
+__all__ = [
+    "SCHEMA",
+    "Keys",
+    "Partitions",
+    "RunKeys",
+    "crc16",
+    "escape",
+    "meta_key",
+    "tag",
+    "token_hash",
+]
 
 SCHEMA: Final = 1
 """Version of the key layout; part of every key and pinned in `meta`."""
 
+_SLOTS: Final = 16_384
+"""Of Redis Cluster."""
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.-]")
 
 
@@ -101,24 +116,75 @@ class RunKeys:
         return f"{self.run}:done"
 
 
+def crc16(text: str) -> int:
+    """The checksum by which Redis Cluster spreads keys, here also runs over partitions."""
+    return binascii.crc_hqx(utf8(text), 0)
+
+
+def tag(namespace: str, number: int, partitions: int) -> str:
+    """The hash tag of a partition: one whose slot lies in its own share of all slots.
+
+    Checksums of neighbouring numbers lie close together: tags without the second number would
+    leave most of a cluster's nodes idle.
+    """
+    first = _SLOTS * number // partitions
+    end = _SLOTS * (number + 1) // partitions
+    for choice in count():
+        found = f"{namespace}/{number}.{choice}"
+        if first <= crc16(found) % _SLOTS < end:
+            return found
+    raise AssertionError
+
+
+def meta_key(namespace: str) -> str:
+    """What is pinned of a namespace, under a tag that does not depend on its partitions."""
+    return f"{{{namespace}}}:v{SCHEMA}:meta"
+
+
+class Partitions:
+    """Keys of a namespace: a run, with all that is its own, lies in one of its partitions."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self, namespace: str, number: int) -> None:
+        self._all = [Keys(namespace, each, number) for each in range(number)]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Keys]:
+        return iter(self._all)
+
+    def __getitem__(self, number: int) -> Keys:
+        return self._all[number]
+
+    def of(self, name: str) -> Keys:
+        """The partition of a run, by its id; likewise of a token."""
+        return self._all[crc16(name) % len(self._all) if len(self._all) > 1 else 0]
+
+
 class Keys:
     """Keys of one partition of a namespace.
 
     All of them begin with one Redis Cluster hash tag, so that every script is of one slot.
     """
 
-    __slots__ = ("base", "meta")
+    __slots__ = ("base", "meta", "number")
 
-    def __init__(self, namespace: str, partition: int = 0) -> None:
-        self.base = f"{{{namespace}/{partition}.0}}:v{SCHEMA}:"
-        # Under a tag that does not depend on the partitions: it says how many there are.
-        self.meta = f"{{{namespace}}}:v{SCHEMA}:meta"
+    def __init__(self, namespace: str, number: int = 0, partitions: int = 1) -> None:
+        self.meta = meta_key(namespace)
+        self.number = number
+        """Which of the partitions it is, from 0."""
+        self.base = f"{{{tag(namespace, number, partitions)}}}:v{SCHEMA}:"
 
     def of_run(self, run_id: str) -> RunKeys:
         return RunKeys(self.base, run_id)
 
     def token(self, token: str) -> str:
-        return f"{self.base}token:{token_hash(token)}"
+        return self.token_of_hash(token_hash(token))
+
+    def token_of_hash(self, hashed: str) -> str:
+        return f"{self.base}token:{hashed}"
 
     def hook_runs(self, hook_id: str) -> str:
         return f"{self.base}hook:{escape(hook_id)}"
@@ -146,6 +212,21 @@ class Keys:
     def parked(self) -> str:
         """Live runs without an outstanding message."""
         return f"{self.base}parked"
+
+    @property
+    def token_numbers(self) -> str:
+        """Counts reservations of tokens, with several partitions."""
+        return f"{self.base}tokens:numbers"
+
+    @property
+    def reservations(self) -> str:
+        """Tokens that were reserved, and whose hook nobody has looked for yet."""
+        return f"{self.base}reservations"
+
+    @property
+    def releases(self) -> str:
+        """Tokens of other partitions whose hook here is gone."""
+        return f"{self.base}releases"
 
     @property
     def finished(self) -> str:

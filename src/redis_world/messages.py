@@ -151,6 +151,8 @@ class Message:
     receipt: str = field(repr=False)
     enqueued_at: datetime
     due_at: datetime
+    partition: int = field(default=0, repr=False)
+    """Where the World keeps it."""
 
     @property
     def topic(self) -> str:
@@ -300,7 +302,7 @@ def dead_letter_from(row: Sequence[Any]) -> DeadLetter:
     )
 
 
-def message_from(row: Sequence[Any]) -> Message:
+def message_from(row: Sequence[Any], partition: int = 0) -> Message:
     """A leased message from its id and its hash."""
     fields = pairs(row[1])
     return Message(
@@ -315,4 +317,5 @@ def message_from(row: Sequence[Any]) -> Message:
         receipt=fields[b"receipt"].decode(),
         enqueued_at=from_ms(fields[b"enqueued_at"]),
         due_at=from_ms(fields[b"due_at"]),
+        partition=partition,
     )

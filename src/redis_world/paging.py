@@ -22,6 +22,7 @@ __all__ = [
     "check_resolve_data",
     "event_cursor",
     "make_page",
+    "merge",
     "parse_cursor",
     "parse_event_cursor",
 ]
@@ -124,3 +125,27 @@ def make_page(
     return Page[T].model_construct(
         None, data=[read(row) for row in rows], cursor=cursor, has_more=reply[1] == b"1"
     )
+
+
+def merge(
+    replies: Sequence[Sequence[Any]],
+    limit: int,
+    order: SortOrder = "asc",
+    key: Callable[[bytes], Any] = bytes,
+) -> Sequence[Any]:
+    """The pages of one listing in several partitions as one page of at most `limit` rows.
+
+    A cursor stands for a place in the order of all of them, so that each partition goes on there.
+
+    Args:
+        replies: of the listing's script, each as `make_page` takes it.
+        limit: of the page.
+        order: of the listing.
+        key: makes of a row's place what the listing is ordered by.
+    """
+    if len(replies) == 1:
+        return replies[0]
+    rows = [row for reply in replies for row in reply[2]]
+    rows.sort(key=lambda row: key(row[0]), reverse=order == "desc")
+    more = len(rows) > limit or any(reply[1] == b"1" for reply in replies)
+    return [b"OK", b"1" if more else b"", rows[:limit]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -12,6 +13,7 @@ from redis_world.codec import Duration, to_duration_ms
 from redis_world.connection import Connection
 from redis_world.errors import InvalidInputError, MessageNotFoundError, WorldError
 from redis_world.ids import IdFactory, new_request_id
+from redis_world.keys import Keys
 from redis_world.messages import (
     DeadLetter,
     Enqueue,
@@ -27,7 +29,7 @@ from redis_world.messages import (
     topic_of,
 )
 from redis_world.models import Page
-from redis_world.paging import DEFAULT_LIMIT, check_limit, make_page, parse_cursor
+from redis_world.paging import DEFAULT_LIMIT, check_limit, make_page, merge, parse_cursor
 
 __all__ = [
     "MAX_CLAIM",
@@ -46,6 +48,7 @@ logger = logging.getLogger(__name__)
 
 MAX_CLAIM: Final = 1000
 DEFAULT_LEASE: Final = 60.0
+_CLAIM_TRIES: Final = 5
 _LETTERS_AT_ONCE: Final = 500
 """Dead letters of one round trip."""
 
@@ -82,15 +85,32 @@ class QueueStats:
 
 
 class _Lease(NamedTuple):
-    """What the scripts that end a lease know it by."""
+    """Where a leased message is, and what the scripts that end the lease know it by."""
 
+    keys: Keys
     topic: str
     message_id: str
     receipt: str
 
 
-def _lease_of(message: Message) -> _Lease:
-    return _Lease(message.topic, message.message_id, message.receipt)
+def _share_out(counts: Mapping[Keys, int], limit: int) -> dict[Keys, int]:
+    """How many of so many to take from each: equal shares, what some don't need for the others."""
+    shares: dict[Keys, int] = {}
+    left = limit
+    while left and (wanting := [k for k, n in counts.items() if shares.get(k, 0) < n]):
+        each = max(1, left // len(wanting))
+        for keys in wanting:
+            taken = min(each, counts[keys] - shares.get(keys, 0), left)
+            if taken:
+                shares[keys] = shares.get(keys, 0) + taken
+                left -= taken
+    return shares
+
+
+def _time_of_death(place: bytes) -> tuple[int, bytes]:
+    """What dead letters are listed by: their time, then their id."""
+    time, _, message_id = place.partition(b":")
+    return int(time), message_id
 
 
 class Queue:
@@ -134,7 +154,8 @@ class Queue:
         await self._connection.open()
         enqueue = Enqueue(queue_name, payload, delay, idempotency_key, headers, deployment_id)
         args = message_args(enqueue, self._new_id(), self._connection.config.max_payload_bytes)
-        keys = self._connection.keys
+        # A run's messages lie beside it; the keys of others are their topic's.
+        keys = self._connection.partitions.of(args["run_id"] or args["topic"])
         reply = await self._connection.call(
             "queue/send",
             {"due": keys.topic(args["topic"], "due")},
@@ -160,23 +181,75 @@ class Queue:
         """Lease messages as `claim` does, and tell when to come again."""
         if not 1 <= limit <= MAX_CLAIM:
             raise InvalidInputError(f"a claim takes 1 to {MAX_CLAIM} messages, not {limit!r}")
+        check_topic(topic)
+        lease_ms = str(_positive_ms(lease, "lease"))
+        partitions = self._connection.partitions
+        if len(partitions) == 1:
+            return await self._claim_from(partitions[0], topic, limit, lease_ms)
+        for _ in range(_CLAIM_TRIES):
+            shares, wait, more = await self._peek(topic, limit)
+            claims = await asyncio.gather(
+                *(self._claim_from(keys, topic, share, lease_ms) for keys, share in shares)
+            )
+            messages = [message for claim in claims for message in claim.messages]
+            # What was seen others may have taken meanwhile.
+            if messages or not shares:
+                break
+        waits = [wait, *(claim.wait for claim in claims)]
+        return Claim(
+            messages=sorted(messages, key=lambda each: (each.due_at, each.message_id)),
+            more=more or any(claim.more for claim in claims),
+            wait=min((each for each in waits if each is not None), default=None),
+        )
+
+    async def _peek(
+        self, topic: str, limit: int
+    ) -> tuple[list[tuple[Keys, int]], float | None, bool]:
+        """How many to claim where, and whether more than that are there.
+
+        And in how many seconds others come, in those partitions that nothing is claimed from.
+        """
+        partitions = [*self._connection.partitions]
+        # Whoever comes first in turn is another one each time.
+        random.shuffle(partitions)
+        replies = await asyncio.gather(
+            *(
+                self._connection.call(
+                    "queue/peek",
+                    self._sets(keys, topic, "due", "leased"),
+                    {"limit": str(limit)},
+                )
+                for keys in partitions
+            )
+        )
+        counts = {keys: int(reply[1]) for keys, reply in zip(partitions, replies, strict=True)}
+        shares = _share_out(counts, limit)
+        waits = [
+            max(0.0, (float(reply[3]) - int(reply[2])) / 1000)
+            for keys, reply in zip(partitions, replies, strict=True)
+            if reply[3] and keys not in shares
+        ]
+        more = sum(counts.values()) > limit
+        return [*shares.items()], min(waits, default=None), more
+
+    async def _claim_from(self, keys: Keys, topic: str, limit: int, lease_ms: str) -> Claim:
         config = self._connection.config
         receipt = new_request_id()
         reply = await self._connection.call(
             "queue/claim",
-            self._sets(topic, "due", "leased", "held"),
+            self._sets(keys, topic, "due", "leased", "held"),
             {
-                "base": self._connection.keys.base,
+                "base": keys.base,
                 "topic": topic,
                 "receipt": receipt,
                 "limit": str(limit),
-                "lease": str(_positive_ms(lease, "lease")),
+                "lease": lease_ms,
                 "serialize": "1" if config.serialize_runs else "",
                 "max_lost": str(config.max_lost_leases),
             },
         )
         now, upcoming = int(reply[1]), reply[2]
-        messages = [await self._read(topic, receipt, row) for row in reply[4]]
+        messages = [await self._read(keys, topic, receipt, row) for row in reply[4]]
         return Claim(
             messages=[message for message in messages if message is not None],
             more=reply[3] == b"1",
@@ -206,7 +279,7 @@ class Queue:
                 "delay": str(delay_ms),
                 "body": encode_body(payload, self._connection.config.max_payload_bytes),
             }
-        return await self._on_lease("queue/ack", _lease_of(message), ("leased",), args)
+        return await self._on_lease("queue/ack", self._lease_of(message), ("leased",), args)
 
     async def retry(
         self, message: Message, *, error: str = "", delay: Duration | None = None
@@ -222,7 +295,7 @@ class Queue:
             False when the lease was lost: then nothing has changed.
         """
         seconds = backoff(message.failures + 1) if delay is None else delay
-        return await self._free(_lease_of(message), error, seconds)
+        return await self._free(self._lease_of(message), error, seconds)
 
     async def give_back(self, message: Message) -> bool:
         """Return a leased message untouched: due at once, and the attempt does not count.
@@ -231,7 +304,10 @@ class Queue:
             False when the lease was lost: then nothing has changed.
         """
         return await self._on_lease(
-            "queue/give_back", _lease_of(message), ("leased", "due"), {"op": new_request_id()}
+            "queue/give_back",
+            self._lease_of(message),
+            ("leased", "due"),
+            {"op": new_request_id()},
         )
 
     async def extend(self, message: Message, *, lease: Duration = DEFAULT_LEASE) -> bool:
@@ -248,7 +324,7 @@ class Queue:
         self, message: Message, lease: Duration
     ) -> tuple[dict[str, str], dict[str, Any]]:
         """Keys and arguments of the script that extends a lease, for callers in a thread."""
-        keys = self._connection.keys
+        keys = self._connection.partitions[message.partition]
         topic = message.topic
         return (
             {
@@ -264,18 +340,29 @@ class Queue:
 
     async def stats(self, topic: str) -> QueueStats:
         """Count the messages of a topic."""
-        reply = await self._connection.call(
-            "queue/stats", self._sets(topic, "due", "leased", "held", "dead"), {}
+        replies = await asyncio.gather(
+            *(
+                self._connection.call(
+                    "queue/stats", self._sets(keys, topic, "due", "leased", "held", "dead"), {}
+                )
+                for keys in self._connection.partitions
+            )
         )
-        now, oldest = int(reply[1]), reply[7]
-        ready, delayed, leased, held, dead = map(int, reply[2:7])
-        age = max(0.0, (now - float(oldest)) / 1000) if oldest else 0.0
-        return QueueStats(ready, delayed, leased, held, dead, age)
+        counts = [sum(int(reply[place]) for reply in replies) for place in range(2, 7)]
+        ages = [
+            max(0.0, (int(reply[1]) - float(reply[7])) / 1000) for reply in replies if reply[7]
+        ]
+        ready, delayed, leased, held, dead = counts
+        return QueueStats(ready, delayed, leased, held, dead, max(ages, default=0.0))
 
     async def topics(self) -> list[str]:
         """The topics that messages were ever sent to, sorted."""
-        (names,) = await self._connection.execute(("SMEMBERS", self._connection.keys.topics))
-        return sorted(name.decode() for name in names)
+        found = await asyncio.gather(*map(self._topics, self._connection.partitions))
+        return sorted({topic for topics in found for topic in topics})
+
+    async def _topics(self, keys: Keys) -> list[str]:
+        (names,) = await self._connection.execute(("SMEMBERS", keys.topics))
+        return [name.decode() for name in names]
 
     async def dead_letters(
         self, topic: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
@@ -292,17 +379,23 @@ class Queue:
         """
         place = parse_cursor("dead_letters", cursor)
         after_time, _, after_id = place.partition(":")
-        reply = await self._connection.call(
-            "queue/dead_letters",
-            self._sets(topic, "dead"),
-            {
-                "base": self._connection.keys.base,
-                "topic": topic,
-                "after_time": after_time,
-                "after_id": after_id,
-                "limit": str(check_limit(limit)),
-            },
+        replies = await asyncio.gather(
+            *(
+                self._connection.call(
+                    "queue/dead_letters",
+                    self._sets(keys, topic, "dead"),
+                    {
+                        "base": keys.base,
+                        "topic": topic,
+                        "after_time": after_time,
+                        "after_id": after_id,
+                        "limit": str(check_limit(limit)),
+                    },
+                )
+                for keys in self._connection.partitions
+            )
         )
+        reply = merge(replies, limit, key=_time_of_death)
         return make_page("dead_letters", reply, dead_letter_from, cursor)
 
     async def redrive(self, message_id: str) -> str | None:
@@ -315,14 +408,14 @@ class Queue:
         Raises:
             MessageNotFoundError: there is no such dead letter.
         """
-        topics = await self.topics()
-        keys = self._connection.keys
-        exist = [("EXISTS", keys.message(topic, message_id)) for topic in topics]
-        found = await self._connection.execute(*exist) if exist else []
-        for topic, exists in zip(topics, found, strict=True):
-            reply = await self._redrive(topic, message_id) if exists else None
-            if reply and reply[0] != b"MESSAGE_NOT_FOUND":
-                return None if reply[0] == b"DONE" else reply[1].decode()
+        for keys in self._connection.partitions:
+            topics = await self._topics(keys)
+            exist = [("EXISTS", keys.message(topic, message_id)) for topic in topics]
+            found = await self._connection.execute(*exist) if exist else []
+            for topic, exists in zip(topics, found, strict=True):
+                reply = await self._redrive(keys, topic, message_id) if exists else None
+                if reply and reply[0] != b"MESSAGE_NOT_FOUND":
+                    return None if reply[0] == b"DONE" else reply[1].decode()
         raise MessageNotFoundError(message_id)
 
     async def redrive_all(self, topic: str) -> int:
@@ -332,44 +425,54 @@ class Queue:
             How many there were, those included that had nothing left to deliver. What dies
             meanwhile stays dead.
         """
-        dead = self._sets(topic, "dead")["dead"]
+        counts = await asyncio.gather(
+            *(self._redrive_all(keys, topic) for keys in self._connection.partitions)
+        )
+        return sum(counts)
+
+    async def _redrive_all(self, keys: Keys, topic: str) -> int:
+        dead = self._sets(keys, topic, "dead")["dead"]
         (left,) = await self._connection.execute(("ZCARD", dead))
         count = 0
         while left > 0 and (ids := await self._oldest_dead(dead, left)):
             left -= len(ids)
-            replies = await asyncio.gather(*(self._redrive(topic, each) for each in ids))
+            replies = await asyncio.gather(*(self._redrive(keys, topic, each) for each in ids))
             count += sum(reply[0] != b"MESSAGE_NOT_FOUND" for reply in replies)
         return count
 
     async def purge_dead_letters(self, topic: str) -> int:
         """Delete all dead letters of a topic; how many this call has deleted."""
-        sets = self._sets(topic, "dead")
+        counts = await asyncio.gather(
+            *(self._purge(keys, topic) for keys in self._connection.partitions)
+        )
+        return sum(counts)
+
+    async def _purge(self, keys: Keys, topic: str) -> int:
+        sets = self._sets(keys, topic, "dead")
         total = 0
         while ids := await self._oldest_dead(sets["dead"], _LETTERS_AT_ONCE):
             reply = await self._connection.call(
-                "queue/purge",
-                sets,
-                {"base": self._connection.keys.base, "topic": topic, "message_ids": ids},
+                "queue/purge", sets, {"base": keys.base, "topic": topic, "message_ids": ids}
             )
             total += int(reply[1])
         return total
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _sets(self, topic: str, *parts: str) -> dict[str, str]:
+    @staticmethod
+    def _sets(keys: Keys, topic: str, *parts: str) -> dict[str, str]:
         check_topic(topic)
-        return {part: self._connection.keys.topic(topic, part) for part in parts}
+        return {part: keys.topic(topic, part) for part in parts}
 
     async def _oldest_dead(self, dead: str, limit: int) -> list[str]:
         last = min(limit, _LETTERS_AT_ONCE) - 1
         (ids,) = await self._connection.execute(("ZRANGE", dead, 0, last))
         return [each.decode() for each in ids]
 
-    async def _redrive(self, topic: str, message_id: str) -> list[Any]:
-        keys = self._connection.keys
+    async def _redrive(self, keys: Keys, topic: str, message_id: str) -> list[Any]:
         return await self._connection.call(
             "queue/redrive",
-            {"message": keys.message(topic, message_id), **self._sets(topic, "dead")},
+            {"message": keys.message(topic, message_id), **self._sets(keys, topic, "dead")},
             {
                 "base": keys.base,
                 "topic": topic,
@@ -378,17 +481,26 @@ class Queue:
             },
         )
 
+    def _lease_of(self, message: Message) -> _Lease:
+        keys = self._connection.partitions[message.partition]
+        return _Lease(keys, message.topic, message.message_id, message.receipt)
+
     async def _on_lease(
         self, script: str, lease: _Lease, sets: Sequence[str], args: Mapping[str, Any]
     ) -> bool:
-        keys = self._connection.keys
         reply = await self._connection.call(
             script,
             {
-                "message": keys.message(lease.topic, lease.message_id),
-                **{part: keys.topic(lease.topic, part) for part in sets},
+                "message": lease.keys.message(lease.topic, lease.message_id),
+                **{part: lease.keys.topic(lease.topic, part) for part in sets},
             },
-            {"base": keys.base, **lease._asdict(), **args},
+            {
+                "base": lease.keys.base,
+                "topic": lease.topic,
+                "message_id": lease.message_id,
+                "receipt": lease.receipt,
+                **args,
+            },
         )
         return bool(reply[0] != b"LEASE_LOST")
 
@@ -406,12 +518,14 @@ class Queue:
             },
         )
 
-    async def _read(self, topic: str, receipt: str, row: Sequence[Any]) -> Message | None:
+    async def _read(
+        self, keys: Keys, topic: str, receipt: str, row: Sequence[Any]
+    ) -> Message | None:
         """A claimed message; one that can't be read is a failed attempt, and nobody else's."""
         try:
-            return message_from(row)
+            return message_from(row, keys.number)
         except WorldError as error:
-            lease = _Lease(topic, row[0].decode(), receipt)
+            lease = _Lease(keys, topic, row[0].decode(), receipt)
             logger.error("message %s: %s", lease.message_id, error)  # noqa: TRY400 - not ours
             await self._free(lease, str(error), backoff(1))
             return None

@@ -29,7 +29,7 @@ from redis_world.models import (
     RunStatus,
     SortOrder,
 )
-from redis_world.paging import check_limit, check_order, make_page, parse_cursor
+from redis_world.paging import check_limit, check_order, make_page, merge, parse_cursor
 from redis_world.rows import SPEC_VERSION, refusal, run_from
 from redis_world.text import MAX_CANCEL_REASON_UNITS, utf8, utf16_units
 
@@ -70,7 +70,7 @@ class Runs:
         ]
 
     async def _read(self, run_id: str, resolve_data: ResolveData) -> Sequence[Any]:
-        keys = self._connection.keys.of_run(run_id)
+        keys = self._connection.partitions.of(run_id).of_run(run_id)
         return await self._connection.call(
             "runs/get",
             {"run": keys.run, "attributes": keys.attributes, "payloads": keys.payloads},
@@ -108,22 +108,28 @@ class Runs:
             return Page[Run].model_construct(None, data=[], cursor=cursor, has_more=False)
         if statuses is None:
             statuses = [] if workflow_name is None else list(_STATUSES)
-        reply = await self._connection.call(
-            "runs/list",
-            {"runs": self._connection.keys.runs},
-            {
-                "base": self._connection.keys.base,
-                "resolve_data": resolve_data,
-                "order": sort_order,
-                "after": place,
-                "limit": str(limit),
-                # A prefix keeps a workflow named "" apart from no name at all.
-                "workflow_name": "" if workflow_name is None else f"={workflow_name}",
-                "statuses": statuses,
-            },
+        args = {
+            "resolve_data": resolve_data,
+            "order": sort_order,
+            "after": place,
+            "limit": str(limit),
+            # A prefix keeps a workflow named "" apart from no name at all.
+            "workflow_name": "" if workflow_name is None else f"={workflow_name}",
+            "statuses": statuses,
+        }
+        replies = await asyncio.gather(
+            *(
+                self._connection.call(
+                    "runs/list", {"runs": keys.runs}, {"base": keys.base, **args}
+                )
+                for keys in self._connection.partitions
+            )
         )
         return make_page(
-            "runs", reply, lambda row: run_from(row[0].decode(), row[1], resolve_data), cursor
+            "runs",
+            merge(replies, limit, sort_order),
+            lambda row: run_from(row[0].decode(), row[1], resolve_data),
+            cursor,
         )
 
     async def cancel_many(
@@ -157,7 +163,7 @@ class Runs:
         return CancelManyResult(summary=summary, results=[*outcomes])
 
     async def _cancel(self, run_id: str, reason: str | None) -> CancelOutcome:
-        keys = self._connection.keys.of_run(run_id)
+        keys = self._connection.partitions.of(run_id).of_run(run_id)
         data = {} if reason is None else {"cancelReason": reason}
         try:
             reply = await self._connection.call(
@@ -173,7 +179,7 @@ class Runs:
                     "wait_states": keys.wait_states,
                 },
                 {
-                    "base": self._connection.keys.base,
+                    "base": self._connection.partitions.of(run_id).base,
                     "outbox": b"",
                     "op": new_request_id(),
                     "run_id": run_id,
@@ -221,7 +227,7 @@ class Runs:
         run = await self.get(run_id, resolve_data=resolve_data)
         if run.status in TERMINAL:
             return run
-        channel = self._connection.keys.of_run(run_id).done
+        channel = self._connection.partitions.of(run_id).of_run(run_id).done
         # At the time-out it is the latest snapshot that there is, and no error.
         with contextlib.suppress(TimeoutError):
             async with (

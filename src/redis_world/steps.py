@@ -22,7 +22,7 @@ class Steps:
         Raises:
             StepNotFoundError: the run has no such step, or there is no such run.
         """
-        keys = self._connection.keys.of_run(run_id)
+        keys = self._connection.partitions.of(run_id).of_run(run_id)
         reply = await self._connection.call(
             "steps/get",
             {"run": keys.run, "step": keys.step(step_id), "payloads": keys.payloads},
@@ -46,12 +46,12 @@ class Steps:
         Raises:
             InvalidCursorError: the cursor is not one of this listing.
         """
-        keys = self._connection.keys.of_run(run_id)
+        keys = self._connection.partitions.of(run_id).of_run(run_id)
         reply = await self._connection.call(
             "steps/list",
             {"run": keys.run, "steps": keys.steps, "payloads": keys.payloads},
             {
-                "base": self._connection.keys.base,
+                "base": self._connection.partitions.of(run_id).base,
                 "run_id": run_id,
                 "resolve_data": resolve_data,
                 "order": check_order(sort_order),

@@ -112,7 +112,7 @@ class Streams:
         Yields:
             The chunks in order; empty ones have an index but are left out.
         """
-        keys = self._connection.keys.of_run(run_id)
+        keys = self._connection.partitions.of(run_id).of_run(run_id)
         stream = keys.stream(name)
         if isinstance(start_index, bool) or not isinstance(start_index, int):
             raise InvalidInputError(f"start_index is a whole number, not {start_index!r}")
@@ -154,7 +154,7 @@ class Streams:
 
     async def list(self, run_id: str) -> list[str]:
         """The names of all streams of a run, sorted."""
-        keys = self._connection.keys
+        keys = self._connection.partitions.of(run_id)
         reply = await self._connection.call(
             "streams/list",
             {"streams": keys.of_run(run_id).streams},
@@ -214,7 +214,7 @@ class Streams:
     # -- inside ----------------------------------------------------------------------------
 
     def _keys(self, run_id: str, name: str) -> dict[str, str]:
-        keys = self._connection.keys.of_run(run_id)
+        keys = self._connection.partitions.of(run_id).of_run(run_id)
         return {
             "run": keys.run,
             "streams": keys.streams,

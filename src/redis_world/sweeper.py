@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from redis_world.codec import decode_data, from_ms, to_duration_ms
 from redis_world.connection import Connection
 from redis_world.ids import IdFactory
+from redis_world.keys import Keys
 from redis_world.messages import Enqueue, default_queue_name, message_args
 
 __all__ = ["Sweeper"]
@@ -46,10 +47,11 @@ def _candidate(row: Sequence[bytes]) -> _Candidate:
 
 
 class Sweeper:
-    """Frees lost leases, pays debts, and wakes runs that have no message."""
+    """Frees lost leases, pays debts, and wakes runs without a message, in one partition."""
 
-    def __init__(self, connection: Connection, ids: IdFactory) -> None:
+    def __init__(self, connection: Connection, keys: Keys, ids: IdFactory) -> None:
         self._connection = connection
+        self._keys = keys
         self._ids = ids
 
     async def sweep(self) -> dict[str, int]:
@@ -76,7 +78,7 @@ class Sweeper:
     # -- inside ----------------------------------------------------------------------------
 
     async def _expire_leases(self) -> int:
-        keys = self._connection.keys
+        keys = self._keys
         total = 0
         (topics,) = await self._connection.execute(("SMEMBERS", keys.topics))
         for name in topics:
@@ -98,7 +100,7 @@ class Sweeper:
 
     async def _look(self) -> tuple[list[_Candidate], list[_Candidate]]:
         """Debts, and runs without a message, that are older than the interval."""
-        keys = self._connection.keys
+        keys = self._keys
         reply = await self._connection.call(
             "queue/stranded",
             {"owed": keys.owed, "parked": keys.parked},
@@ -113,7 +115,7 @@ class Sweeper:
         return sum(await asyncio.gather(*map(rescue, candidates)))
 
     async def _pay_wake(self, run: _Candidate) -> bool:
-        keys = self._connection.keys
+        keys = self._keys
         return await self._rescue(
             "queue/pay_wake",
             run,
@@ -122,7 +124,7 @@ class Sweeper:
         )
 
     async def _pay_step(self, step: _Candidate) -> bool:
-        keys = self._connection.keys
+        keys = self._keys
         payload = {**self._wake(step), "stepId": step.step_id, "stepName": step.step_name}
         return await self._rescue(
             "queue/pay_step",
@@ -132,7 +134,7 @@ class Sweeper:
         )
 
     async def _unpark(self, run: _Candidate) -> bool:
-        keys = self._connection.keys
+        keys = self._keys
         of_run = keys.of_run(run.run_id)
         return await self._rescue(
             "queue/unpark",
@@ -153,7 +155,7 @@ class Sweeper:
             script,
             keys,
             {
-                "base": self._connection.keys.base,
+                "base": self._keys.base,
                 "interval": self._interval,
                 **{name: message[name] for name in wanted},
             },

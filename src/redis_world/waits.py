@@ -22,7 +22,7 @@ class Waits:
         Raises:
             WaitNotFoundError: the run has no such wait, or it ended, or there is no such run.
         """
-        keys = self._connection.keys.of_run(run_id)
+        keys = self._connection.partitions.of(run_id).of_run(run_id)
         reply = await self._connection.call(
             "waits/get", {"wait_states": keys.wait_states}, {"correlation_id": correlation_id}
         )
@@ -43,7 +43,7 @@ class Waits:
         Raises:
             InvalidCursorError: the cursor is not one of this listing.
         """
-        keys = self._connection.keys.of_run(run_id)
+        keys = self._connection.partitions.of(run_id).of_run(run_id)
         reply = await self._connection.call(
             "waits/list",
             {"waits": keys.waits, "wait_states": keys.wait_states},

@@ -169,8 +169,9 @@ class Worker:
     # -- taking messages -------------------------------------------------------------------
 
     async def _consume(self, topic: str, heart: _Heart) -> None:
-        channel = self._world.connection.keys.queue_channel(topic)
-        async with self._world.connection.hub.subscribe(channel) as hints:
+        connection = self._world.connection
+        channels = [keys.queue_channel(topic) for keys in connection.partitions]
+        async with connection.hub.subscribe(*channels) as hints:
             while True:
                 wait = await self._claim(topic, heart)
                 if wait > 0:

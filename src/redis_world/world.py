@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -16,6 +19,7 @@ from redis_world.events import Events
 from redis_world.hooks import Hooks
 from redis_world.ids import IdFactory
 from redis_world.janitor import Janitor
+from redis_world.keys import Keys
 from redis_world.lua import ScriptLibrary, default_library
 from redis_world.queue import Queue
 from redis_world.runs import TERMINAL, Runs, check_terminal
@@ -27,6 +31,8 @@ from redis_world.waits import Waits
 __all__ = ["RedisWorld"]
 
 DEFAULT_URL: Final = "memory://"
+_PARTITIONS_AT_ONCE: Final = 16
+"""How many are swept at a time."""
 
 
 class RedisWorld:
@@ -76,8 +82,7 @@ class RedisWorld:
         self.waits = Waits(self._connection)
         self.queue = Queue(self._connection, ids)
         self.streams = Streams(self._connection)
-        self._sweeper = Sweeper(self._connection, ids)
-        self._janitor = Janitor(self._connection)
+        self._ids = ids
 
     @classmethod
     def from_env(cls, **options: Any) -> Self:
@@ -123,7 +128,20 @@ class RedisWorld:
             How many of each were recovered: `expired_leases`, `queued_steps`, `woken_runs`; and
             how many have gone: `expired_hooks`, `removed_runs`.
         """
-        return {**await self._sweeper.sweep(), **await self._janitor.clean()}
+        # Some at a time, each time in another order: a namespace may have a thousand partitions,
+        # and whoever sweeps may be stopped before the last of them.
+        partitions = [*self._connection.partitions]
+        random.shuffle(partitions)
+        total: Counter[str] = Counter()
+        for first in range(0, len(partitions), _PARTITIONS_AT_ONCE):
+            swept = partitions[first : first + _PARTITIONS_AT_ONCE]
+            for found in await asyncio.gather(*map(self._sweep, swept)):
+                total.update(found)
+        return dict(total)
+
+    async def _sweep(self, keys: Keys) -> dict[str, int]:
+        recovered = await Sweeper(self._connection, keys, self._ids).sweep()
+        return {**recovered, **await Janitor(self._connection, keys).clean()}
 
     async def prune(
         self,
@@ -153,12 +171,14 @@ class RedisWorld:
         wanted = check_terminal(status)
         age = to_duration_ms(older_than, "older_than")
         seen = gone = 0
-        async for runs in self._janitor.finished(age):
-            ids = [run.run_id for run in runs if run.status in wanted]
-            gone += len(ids) if dry_run else sum(await self._janitor.remove(ids, age))
-            seen += len(runs)
-            if on_progress is not None:
-                on_progress(seen, gone)
+        for keys in self._connection.partitions:
+            janitor = Janitor(self._connection, keys)
+            async for runs in janitor.finished(age):
+                ids = [run.run_id for run in runs if run.status in wanted]
+                gone += len(ids) if dry_run else sum(await janitor.remove(ids, age))
+                seen += len(runs)
+                if on_progress is not None:
+                    on_progress(seen, gone)
         return gone
 
     async def aclose(self) -> None:

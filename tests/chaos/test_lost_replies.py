@@ -71,8 +71,9 @@ from support.until import until
 
 READ_ONLY: Final = {
     "hooks/get", "hooks/get_by_token", "hooks/list", "hooks/list_all", "queue/dead_letters",
-    "queue/stats", "queue/stranded", "runs/finished", "runs/get", "runs/list", "steps/get",
-    "steps/list", "streams/info", "streams/list", "waits/get", "waits/list",
+    "queue/peek", "queue/stats", "queue/stranded", "runs/finished", "runs/get", "runs/list",
+    "steps/get", "steps/list", "streams/info", "streams/list", "tokens/stale", "waits/get",
+    "waits/list",
 }  # fmt: skip
 
 
@@ -601,6 +602,50 @@ async def test_a_batch_is_recorded_once(backend: Backend, name: str) -> None:
     await hold_against_twin(backend, BATCHES[name])
 
 
+# -- tokens across partitions --------------------------------------------------------------
+
+APART: Final = {"partitions": 4}
+
+
+async def hold_token(world: RedisWorld, clock: ManualClock) -> None:
+    await create_run(world, RUN, "running")
+    await create_run(world, OTHER, "running")
+    await write(world, OTHER, hook_created("hook_9", "token_1"))
+    # Now a hook that is not alive is taken for dead.
+    await clock.advance(10)
+
+
+async def lose_token(world: RedisWorld, clock: ManualClock) -> None:
+    await hold_token(world, clock)
+    await write(world, OTHER, hook_disposed("hook_9"))
+
+
+async def want_token(world: RedisWorld, _: ManualClock) -> None:
+    await create_run(world, RUN, "running")
+
+
+def create_hook(world: RedisWorld, _: None) -> Awaitable[EventResult]:
+    return world.events.create(RUN, hook_created())
+
+
+TOKENS: Final[dict[str, Case]] = {
+    "a reservation": Case("tokens/reserve", create_hook, want_token, options=APART),
+    "a takeover": Case("tokens/reserve", create_hook, lose_token, options=APART),
+    "a probe": Case("tokens/probe", create_hook, lose_token, options=APART),
+    "a probe of a live one": Case("tokens/probe", create_hook, hold_token, options=APART),
+    "the hook": Case("events/hook_created", create_hook, want_token, options=APART),
+    "the conflict": Case("events/hook_created", create_hook, hold_token, options=APART),
+    "a release": Case(
+        "tokens/release", lambda world, _: world.sweep(), lose_token, options=APART, answers=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOKENS)
+async def test_a_token_is_had_once(backend: Backend, name: str) -> None:
+    await hold_against_twin(backend, TOKENS[name])
+
+
 # -- what goes -----------------------------------------------------------------------------
 
 
@@ -1076,7 +1121,7 @@ def test_every_script_is_covered() -> None:
     """One that writes needs a case here; one that only reads, a place in the list."""
     covered = {
         case.script
-        for cases in (SENDS, CLAIMS, ENDS, LETTERS, SWEEPS, BATCHES, REMOVALS, STREAMS)
+        for cases in (SENDS, CLAIMS, ENDS, LETTERS, SWEEPS, BATCHES, TOKENS, REMOVALS, STREAMS)
         for case in cases.values()
     }
     covered |= {chosen.case().script for chosen in EVENTS.values()} | {"worlds/open"}

@@ -359,7 +359,7 @@ async def test_it_brings_a_message_along(world: RedisWorld) -> None:
     )
     (message,) = await world.queue.claim(TOPIC)
     assert message.message_id == found.message_id
-    keys = world.connection.keys
+    keys = world.connection.partitions.of(run_id)
     (owed,) = await world.connection.execute(("ZRANGE", keys.owed, 0, -1))
     assert run_id.encode() not in owed
     await check_invariants(world)
@@ -369,7 +369,8 @@ async def test_without_a_message_it_owes_one(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.events.create_batch(run_id, [e.step_created("a"), *pair("b")])
     await check_invariants(world)
-    (owed,) = await world.connection.execute(("ZRANGE", world.connection.keys.owed, 0, -1))
+    keys = world.connection.partitions.of(run_id)
+    (owed,) = await world.connection.execute(("ZRANGE", keys.owed, 0, -1))
     assert {f"{run_id}/a".encode(), f"{run_id}/b".encode()} <= {*owed}
 
 

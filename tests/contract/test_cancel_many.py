@@ -137,7 +137,7 @@ async def test_a_server_that_is_gone_is_told_for_each(real_backend: Backend) -> 
 async def test_an_unsupported_run_fails_for_good(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.connection.execute(
-        ("HSET", world.connection.keys.of_run(run_id).run, "spec_version", "8")
+        ("HSET", world.connection.partitions.of(run_id).of_run(run_id).run, "spec_version", "8")
     )
     (outcome,) = (await world.runs.cancel_many([run_id])).results
     assert (outcome.outcome, outcome.retryable) == ("failed", False)

@@ -23,7 +23,7 @@ from redis_world.testing import Server, ServerUnavailableError, memory_world, re
 from redis_world.testing.servers import ServerKind
 from support import events as e
 from support.backends import Backend
-from support.exercise import exercise
+from support.exercise import exercise, exercise_partitions
 from support.monitor import monitor
 
 TOPIC = "__wkf_workflow_"
@@ -86,7 +86,7 @@ async def test_a_write_waits_for_a_replica(primary: Server) -> None:
         with replica_of(primary) as replica:
             async with RedisWorld(primary.url, durability="replica") as world:
                 run_id = await everything(world)
-                keys = world.connection.keys.of_run(run_id)
+                keys = world.connection.partitions.of(run_id).of_run(run_id)
                 # Whatever was answered is on the replica: nothing has to be waited for.
                 assert replica.xlen(keys.events) == client.xlen(keys.events)
                 assert replica.xlen(keys.stream("last")) == 1
@@ -160,6 +160,10 @@ async def test_what_is_not_waited_for_is_harmless_to_lose(real_backend: Backend)
 
             world.connection.call_then = call_then  # type: ignore[method-assign]
             await exercise(world)
+        async with real_backend.world(partitions=4) as world:
+            original = world.connection.call_then
+            world.connection.call_then = call_then  # type: ignore[method-assign]
+            await exercise_partitions(world)
     assert called == unwaited - harmless
 
 

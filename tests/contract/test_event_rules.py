@@ -221,7 +221,7 @@ async def test_the_spec_version_is_judged_before_run_and_entity_state(
     run_id = await e.new_run(world)
     await e.write(world, run_id, e.lazy_start(), e.run_ended("cancelled"))
     with contextlib.closing(backend.client()) as client:
-        key = f"{{{world.config.namespace}/0.0}}:v1:run:{run_id}"
+        key = world.connection.partitions.of(run_id).of_run(run_id).run
         assert client.hset(key, "spec_version", version) == 0
     before = backend.dump()
     for wire in (

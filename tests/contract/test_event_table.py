@@ -102,7 +102,7 @@ async def run_in(world: RedisWorld, backend: Backend, state: str) -> str:
         return await e.new_run(world, state)
     run_id = await e.new_run(world)
     with contextlib.closing(backend.client()) as client:
-        key = f"{{{world.config.namespace}/0.0}}:v1:run:{run_id}"
+        key = world.connection.partitions.of(run_id).of_run(run_id).run
         assert client.hset(key, "spec_version", state.removeprefix("version ")) == 0
     return run_id
 

@@ -208,7 +208,9 @@ async def test_a_run_of_many_hooks_ends_at_once(clocked: Clocked) -> None:
     assert await owner_of(world, f"t {MANY - 1}") == run_id
     await world.sweep()
     await check_invariants(world)
-    (left,) = await world.connection.execute(("ZCARD", world.connection.keys.of_run(run_id).hooks))
+    (left,) = await world.connection.execute(
+        ("ZCARD", world.connection.partitions.of(run_id).of_run(run_id).hooks)
+    )
     assert left == len(kept)
     assert await hooks() == [kept, (*sorted(kept), "other")]
     await clock.advance(timedelta(milliseconds=KEPT_MS))

@@ -550,7 +550,7 @@ async def test_what_a_finished_run_remembers_has_an_end(
     run_id = await e.new_run(world)
     await e.write(world, run_id, e.lazy_start("s"), COMPLETED, e.step_retrying("s"))
     with contextlib.closing(backend.client()) as client:
-        assert 0 < client.ttl(world.connection.keys.of_run(run_id).ops) <= HOUR
+        assert 0 < client.ttl(world.connection.partitions.of(run_id).of_run(run_id).ops) <= HOUR
     await check_invariants(world)
 
 
@@ -559,7 +559,7 @@ async def test_a_stream_that_went_before_its_run_came(clocked: Clocked, backend:
     run_id = e.new_run_id()
     await world.streams.write(run_id, "kept", b"1")
     await world.streams.write(run_id, "gone", b"1")
-    keys = world.connection.keys.of_run(run_id)
+    keys = world.connection.partitions.of(run_id).of_run(run_id)
     with contextlib.closing(backend.client()) as client:
         # As after an hour.
         client.delete(keys.stream("gone"), keys.writers("gone"))

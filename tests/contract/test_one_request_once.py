@@ -259,7 +259,7 @@ async def test_a_redrive_that_is_over_when_it_is_asked_again(backend: Backend) -
         (letter,) = (await world.queue.dead_letters(TOPIC)).data
         topics = await world.queue.topics()
         with replies_lost(1):
-            reply = await world.queue._redrive(topics[0], letter.message_id)
+            reply = await world.queue._redrive(world.connection.keys, topics[0], letter.message_id)
         assert reply[0] == b"DONE"
 
 

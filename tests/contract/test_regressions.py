@@ -144,7 +144,9 @@ async def test_a_message_that_can_not_be_read_is_nobody_elses_problem(
     fine = await world.queue.send(NAME, {"runId": "wrun_y", "x": 2})
     assert broken is not None
     with contextlib.closing(backend.client()) as client:
-        client.hset(world.connection.keys.message(TOPIC, broken), "body", b"\xff\xff")
+        client.hset(
+            world.connection.partitions.of("wrun_x").message(TOPIC, broken), "body", b"\xff\xff"
+        )
     messages = await world.queue.claim(TOPIC)
     assert [message.message_id for message in messages] == [fine]
     stats = await world.queue.stats(TOPIC)
@@ -333,7 +335,8 @@ async def test_a_dead_letter_that_nobody_can_read_is_listed(
             for message in await world.queue.claim(TOPIC):
                 await world.queue.retry(message, error="no", delay=0)
         with contextlib.closing(backend.client()) as client:
-            client.hset(world.connection.keys.message(TOPIC, sent[0]), "body", b"\xff\xff")
+            keys = world.connection.partitions.of("wrun_x")
+            client.hset(keys.message(TOPIC, sent[0]), "body", b"\xff\xff")
         letters = (await world.queue.dead_letters(TOPIC)).data
         assert {letter.message_id: letter.payload for letter in letters} == {
             sent[0]: None,

@@ -105,7 +105,7 @@ async def test_user_data_goes_with_the_end(clocked: Clocked, status: str, late: 
     assert "metadata" not in hook.model_fields_set
     await check_invariants(world)
     (left,) = await world.connection.execute(
-        ("EXISTS", world.connection.keys.of_run(run_id).payloads)
+        ("EXISTS", world.connection.partitions.of(run_id).of_run(run_id).payloads)
     )
     assert left == 0
 
@@ -189,7 +189,7 @@ async def test_many_streams_are_empty_at_once(clocked: Clocked) -> None:
     await world.sweep()
     await check_invariants(world)
     assert await world.streams.list(run_id) == names
-    keys = world.connection.keys.of_run(run_id)
+    keys = world.connection.partitions.of(run_id).of_run(run_id)
     (left,) = await world.connection.execute(("EXISTS", *(keys.stream(name) for name in names)))
     assert left == 0
 
@@ -382,7 +382,7 @@ async def test_a_removal_that_was_interrupted_is_finished(clocked: Clocked) -> N
     for number in range(MANY):
         await e.write(world, run_id, e.step_created(f"step {number}"))
     await e.write(world, run_id, e.run_ended("completed"))
-    keys = world.connection.keys
+    keys = world.connection.partitions.of(run_id)
     reply = await world.connection.call(
         "runs/remove",
         {
@@ -472,6 +472,7 @@ async def test_a_debt_of_a_step_goes_with_its_run(clocked: Clocked) -> None:
     run_id = await e.new_run(world)
     await e.write(world, run_id, e.step_created("step"), e.run_ended("completed"))
     assert await world.prune(0) == 1
-    (owed,) = await world.connection.execute(("ZRANGE", world.connection.keys.owed, 0, -1))
+    keys = world.connection.partitions.of(run_id)
+    (owed,) = await world.connection.execute(("ZRANGE", keys.owed, 0, -1))
     assert not [member for member in owed if run_id.encode() in member]
     await check_invariants(world)

@@ -97,7 +97,7 @@ def command(client: redis.Redis, *parts: str) -> None:
 
 
 def stream_key(world: RedisWorld, name: str = "s") -> str:
-    return world.connection.keys.of_run(RUN).stream(name)
+    return world.connection.partitions.of(RUN).of_run(RUN).stream(name)
 
 
 @pytest.fixture

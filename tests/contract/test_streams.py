@@ -146,7 +146,7 @@ async def test_the_writes_of_one_caller_keep_their_order(world: RedisWorld) -> N
 
 async def test_a_request_that_is_repeated_stores_its_chunk_once(world: RedisWorld) -> None:
     """As after a lost reply: the same writer and number stand for the same write."""
-    keys = world.connection.keys.of_run(RUN)
+    keys = world.connection.partitions.of(RUN).of_run(RUN)
     names = {
         "run": keys.run,
         "streams": keys.streams,
@@ -176,7 +176,7 @@ async def test_writes_of_one_world_leave_one_writer_behind(
     """What tells repeated requests apart must not grow with the stream."""
     for i in range(30):
         await world.streams.write(RUN, "s", str(i).encode())
-    key = world.connection.keys.of_run(RUN).writers("s")
+    key = world.connection.partitions.of(RUN).of_run(RUN).writers("s")
     with contextlib.closing(backend.client()) as client:
         assert client.hlen(key) == 1
 
@@ -364,7 +364,7 @@ async def test_a_stream_that_expired_is_listed_no_more(
 ) -> None:
     """Also when another stream of the run is written on."""
     await world.streams.write(RUN, "gone", b"a")
-    keys = world.connection.keys.of_run(RUN)
+    keys = world.connection.partitions.of(RUN).of_run(RUN)
     with contextlib.closing(backend.client()) as client:
         client.delete(keys.stream("gone"), keys.writers("gone"))  # as their time does
     await world.streams.write(RUN, "s", b"a")

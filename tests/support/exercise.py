@@ -26,7 +26,7 @@ from support.events import (
     write,
 )
 
-__all__ = ["TOPIC", "exercise"]
+__all__ = ["TOPIC", "exercise", "exercise_partitions"]
 
 TOPIC = "__wkf_workflow_"
 DEAD_TOPIC = "__dead_wkf_workflow_"
@@ -73,6 +73,22 @@ async def exercise(world: RedisWorld) -> str:
     await world.runs.cancel_many([await new_run(world)], "no longer wanted")
     await _remove(world)
     return run_id
+
+
+async def exercise_partitions(world: RedisWorld) -> None:
+    """Do what only a World of several partitions does: share tokens, and look in all of them."""
+    runs = [await new_run(world) for _ in range(8)]
+    for run_id in runs:
+        await world.events.create(run_id, hook_created("hook", "shared"))
+    (owner,) = (await world.hooks.list()).data
+    await world.hooks.get("hook")
+    await world.hooks.get_by_token("shared")
+    await write(world, owner.run_id, hook_disposed("hook"))
+    await world.events.create(runs[-1], hook_created("other", "shared"))
+    for run_id in runs:
+        await world.queue.send(QUEUE_NAME, {"runId": run_id})
+    await world.queue.claim(TOPIC, limit=3)
+    await world.sweep()
 
 
 async def _write_batches(world: RedisWorld, run_id: str) -> None:

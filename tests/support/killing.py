@@ -277,7 +277,7 @@ class Driver:
 
     async def _cancel(self) -> None:
         connection = self._world.connection
-        length = ("XLEN", connection.keys.of_run(self.run_id).events)
+        length = ("XLEN", connection.partitions.of(self.run_id).of_run(self.run_id).events)
         while (await connection.execute(length))[0] < self._flow.cancel_at:  # noqa: ASYNC110 - others write it
             await asyncio.sleep(_POLL)
         try:

@@ -19,6 +19,7 @@ from redis_world import RedisWorld
 from redis_world.codec import to_ms
 from redis_world.errors import WorldError
 from redis_world.ids import process_id
+from redis_world.keys import Keys
 from redis_world.lua import Script, ScriptLibrary, script_root
 from redis_world.queue import Message
 from redis_world.testing import CuttingProxy, ManualClock, cutting_proxy
@@ -156,14 +157,26 @@ async def play(
     return result
 
 
-def copy_namespace(backend: Backend, source: str, targets: Iterable[str]) -> None:
+def copy_namespace(
+    backend: Backend, source: str, targets: Iterable[str], partitions: int = 1
+) -> None:
     with contextlib.closing(backend.client()) as client:
         keys = [key for end in "}/" for key in client.scan_iter(f"{{{source}{end}*", 1000)]
         with client.pipeline(transaction=False) as pipeline:
             for target in targets:
                 for key in keys:
-                    pipeline.copy(key, key.replace(source.encode(), target.encode(), 1))
+                    pipeline.copy(key.decode(), _renamed(key, source, target, partitions))
             pipeline.execute()
+
+
+def _renamed(key: bytes, source: str, target: str, partitions: int) -> str:
+    """A key in the same partition of another namespace, whose tag has another end."""
+    name = key.decode()
+    for number in range(partitions):
+        base = Keys(source, number, partitions).base
+        if name.startswith(base):
+            return name.replace(base, Keys(target, number, partitions).base, 1)
+    return name.replace(source, target, 1)
 
 
 async def hold_against_twin(backend: Backend, case: Case) -> dict[bytes, Any]:
@@ -172,7 +185,7 @@ async def hold_against_twin(backend: Backend, case: Case) -> dict[bytes, Any]:
     names = {loss: backend.namespace() for loss in losses}
     twin_name, *other_names = names.values()
     given = await prepare(backend, twin_name, case)
-    copy_namespace(backend, twin_name, other_names)
+    copy_namespace(backend, twin_name, other_names, case.options.get("partitions", 1))
     results = await asyncio.gather(
         *(play(backend, names[loss], case, given, *numbers) for loss, numbers in losses.items())
     )
@@ -216,10 +229,18 @@ async def play_twin(backend: Backend, case: Case) -> Twin:
     return Twin(played, await play(backend, played, case, given), namespace, given)
 
 
+_TAG_END: Final = re.compile(rb"^([0-9]+)\.[0-9]+\}")
+
+
 def keys_of(dump: Mapping[bytes, Any], namespace: str) -> dict[bytes, Any]:
-    """The keys of a namespace's partition; when it was opened is another matter."""
+    """The keys of a namespace's partitions; when it was opened is another matter."""
     prefix = f"{{{namespace}/".encode()
-    return {key[len(prefix) :]: dump[key] for key in dump if key.startswith(prefix)}
+    # Tags differ in what chooses their slots.
+    return {
+        _TAG_END.sub(rb"\1}", key[len(prefix) :]): dump[key]
+        for key in dump
+        if key.startswith(prefix)
+    }
 
 
 ID: Final = re.compile(

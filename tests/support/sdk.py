@@ -176,7 +176,7 @@ async def value_of(adapter: VercelWorld, run: Run[T]) -> T:
 async def settled(adapter: VercelWorld, *runs: Run[Any]) -> None:
     """Wait until no message of these runs is left; they must have ended."""
     world = adapter.world
-    books = [world.connection.keys.of_run(run.run_id).queue for run in runs]
+    books = [world.connection.partitions.of(run.run_id).of_run(run.run_id).queue for run in runs]
 
     async def nothing_left() -> bool:
         (left,) = await world.connection.execute(("EXISTS", *books))

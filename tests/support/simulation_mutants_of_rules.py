@@ -192,8 +192,8 @@ RULES: Final[dict[str, Mutant]] = {
         says="nothing will bring it one",
     ),
     "step_created leaves no debt": mutant(
-        "events/step_created",
-        ("owe_step(base, at, run_id, correlation_id)", ""),
+        "lib/step",
+        ("owe_step(keys.base, event.at, keys.run_id, event.corr)", ""),
         seed=1,
         operations=20,
         says="nobody will run it",

@@ -157,7 +157,7 @@ class Ledger:
     async def _hold_run(
         self, world: RedisWorld, run_id: str, of_run: dict[str, Asked]
     ) -> list[str]:
-        keys = world.connection.keys.of_run(run_id)
+        keys = world.connection.partitions.of(run_id).of_run(run_id)
         entries, payloads = await world.connection.execute(
             ("XRANGE", keys.events, "-", "+"), ("HGETALL", keys.payloads)
         )

@@ -250,7 +250,7 @@ async def test_a_server_behind_a_socket(private: Server) -> None:
         # Subscribers and blocking callers go the same way.
         await world.runs.wait_for_terminal(run_id, timeout=0.01)
         caller = world.connection.sync_caller()
-        keys = {"wait_states": world.connection.keys.of_run(run_id).wait_states}
+        keys = {"wait_states": world.connection.partitions.of(run_id).of_run(run_id).wait_states}
         replies = await asyncio.to_thread(
             caller.call_many, "waits/get", [(keys, {"correlation_id": "w"})]
         )

@@ -166,7 +166,7 @@ async def test_every_caller_gets_its_own_answer(world: RedisWorld) -> None:
 async def test_a_failing_command_is_its_callers_alone(backend: Backend, world: RedisWorld) -> None:
     """What the server itself refuses, here a key of another type, spoils no other's reply."""
     good, bad = await new_run(world), await new_run(world)
-    keys = world.connection.keys.of_run(bad)
+    keys = world.connection.partitions.of(bad).of_run(bad)
     with contextlib.closing(backend.client()) as client:
         client.delete(keys.attributes)
         client.set(keys.attributes, "no hash")
@@ -236,7 +236,7 @@ async def test_a_blocking_caller_loads_scripts_too(backend: Backend, world: Redi
     await new_run(world)
     caller = world.connection.sync_caller()
     flush_scripts(backend)
-    keys = {"wait_states": world.connection.keys.of_run("wrun_1").wait_states}
+    keys = {"wait_states": world.connection.partitions.of("wrun_1").of_run("wrun_1").wait_states}
     replies = caller.call_many("waits/get", [(keys, {"correlation_id": "w"})] * 3)
     assert replies == [[b"WAIT_NOT_FOUND"]] * 3
     caller.close()
@@ -430,7 +430,7 @@ async def test_a_ready_client_of_another_database() -> None:
         async with RedisWorld(client=client) as world:
             run_id = await new_run(world)
             caller = world.connection.sync_caller()
-            keys = world.connection.keys.of_run(run_id)
+            keys = world.connection.partitions.of(run_id).of_run(run_id)
             given = {"run": keys.run, "attributes": keys.attributes, "payloads": keys.payloads}
             ((status, *_),) = await asyncio.to_thread(
                 caller.call_many, "runs/get", [(given, {"resolve_data": "all"})]

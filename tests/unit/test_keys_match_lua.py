@@ -14,7 +14,7 @@ from redis_world.keys import Keys, RunKeys, escape, token_hash
 from redis_world.lua import Script, ScriptLibrary, script_root
 from support.backends import Backend
 from support.events import new_run
-from support.exercise import TOPIC, exercise
+from support.exercise import TOPIC, exercise, exercise_partitions
 
 TEXTS: Final = (
     "",
@@ -67,6 +67,7 @@ OF_LUA: Final[dict[str, tuple[int, Callable[..., str]]]] = {
     "finished_key": (0, lambda: KEYS.finished),
     "retained_key": (0, lambda: KEYS.retained),
     "cleaning_key": (0, lambda: KEYS.cleaning),
+    "releases_key": (0, lambda: KEYS.releases),
     "events_key": (1, lambda run: KEYS.of_run(run).events),
     "claims_key": (1, lambda run: KEYS.of_run(run).claims),
     "ops_key": (1, lambda run: KEYS.of_run(run).ops),
@@ -138,7 +139,8 @@ def known_keys(keys: Keys) -> str:
         *(run.run, run.attributes, run.events, run.payloads, run.claims, run.steps),
         *(run.step(some), run.hooks, run.hook(some), run.waits, run.wait_states),
         *(run.streams, run.stream(some), run.writers(some), run.queue, run.held),
-        *(run.ops, keys.owed, keys.parked),
+        *(run.ops, keys.owed, keys.parked, keys.finished, keys.retained, keys.cleaning),
+        *(keys.token_numbers, keys.reservations, keys.releases),
     ]
     text = r"[A-Za-z0-9_.%-]+"
     return "|".join(
@@ -150,12 +152,13 @@ def known_keys(keys: Keys) -> str:
     )
 
 
-async def test_every_key_of_a_server_is_a_known_one(backend: Backend) -> None:
+@pytest.mark.parametrize("partitions", [1, 4])
+async def test_every_key_of_a_server_is_a_known_one(backend: Backend, partitions: int) -> None:
     """Scripts write no key that Python knows nothing of."""
-    async with backend.world() as world:
+    async with backend.world(partitions=partitions) as world:
         await new_run(world, workflowName="a:b")
-        await exercise(world)
-        pattern = re.compile(known_keys(world.connection.keys))
+        await (exercise if partitions == 1 else exercise_partitions)(world)
+        pattern = re.compile("|".join(map(known_keys, world.connection.partitions)))
     keys = [key.decode() for key in backend.dump()]
-    assert len(keys) > 30
+    assert len(keys) > 20
     assert [key for key in keys if not pattern.fullmatch(key)] == []

@@ -11,7 +11,7 @@ from redis_world.lua import Script, default_library, script_root
 from redis_world.models import CreateEvent
 from redis_world.rows import MIN_SPEC_VERSION, PAYLOAD_FIELDS, SPEC_VERSION
 from redis_world.testing import memory_world
-from support.exercise import exercise
+from support.exercise import exercise, exercise_partitions
 
 Names = tuple[frozenset[str], frozenset[str]]
 
@@ -27,6 +27,8 @@ async def test_wrappers_match_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Script, "arrange", arrange)
     async with memory_world() as world:
         await exercise(world)
+    async with memory_world(partitions=4) as world:
+        await exercise_partitions(world)
     expected = {
         script.name: {
             (

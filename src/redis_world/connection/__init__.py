@@ -15,7 +15,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import redis.asyncio
 
@@ -26,12 +26,14 @@ from redis_world.connection.sender import Command, Reply, Sender, encode
 from redis_world.connection.server import check_server, pin_namespace
 from redis_world.connection.source import Source, abandon
 from redis_world.hints import HintHub
-from redis_world.keys import Keys
+from redis_world.keys import Keys, Partitions
 from redis_world.lua import ScriptLibrary
 
 __all__ = ["Command", "Connection", "SyncCaller"]
 
 logger = logging.getLogger(__name__)
+
+_SCANNED_AT_ONCE: Final = 1000
 
 
 class _LoopState:
@@ -73,7 +75,7 @@ class Connection:
     ) -> None:
         self._source = Source(url, client, config)
         self.config = config
-        self.keys = Keys(config.namespace)
+        self.partitions = Partitions(config.namespace, config.partitions)
         self._library = library
         self._state: _LoopState | None = None
         self._clock_offset = 0.0
@@ -131,6 +133,11 @@ class Connection:
             await state.client.aclose()
 
     @property
+    def keys(self) -> Keys:
+        """The keys of the first partition, which by default is the only one."""
+        return self.partitions[0]
+
+    @property
     def is_memory(self) -> bool:
         """Whether the server is the embedded one of this process."""
         return self._source.is_memory
@@ -183,6 +190,19 @@ class Connection:
         """Run commands in order, in one round trip; they may be run again, so they read."""
         await self.open()
         return await self._for_this_loop().sender.submit([*map(encode, commands)], {})
+
+    async def scan(self, pattern: str) -> AsyncGenerator[bytes, None]:
+        """The keys that match, in no order, and maybe more than once."""
+        cursor: int = 0
+        while True:
+            ((reply, keys),) = await self.execute(
+                ("SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED_AT_ONCE)
+            )
+            for key in keys:
+                yield key
+            cursor = int(reply)
+            if cursor == 0:
+                return
 
     def server_time(self) -> int:
         """The server's time in ms, as far as this process knows it."""

@@ -16,7 +16,7 @@ import redis.exceptions
 from redis_world.config import WorldConfig
 from redis_world.connection.refusals import is_lost, is_passing, lacks_script, translate
 from redis_world.errors import InvalidInputError, NotDurableError
-from redis_world.keys import Keys
+from redis_world.keys import meta_key
 from redis_world.lua import Argument, Script
 from redis_world.text import utf8
 
@@ -110,6 +110,7 @@ class Sender:
         self._config = config
         self._restore = restore
         self._wait_command = _wait_command(config)
+        self._meta = meta_key(config.namespace)
         self._pending: list[Request] = []
         self._batches: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -222,7 +223,7 @@ class Sender:
         if wait is not None:
             # Waiting covers what its own connection has written, and all before it. A call that
             # finds itself done, by an earlier try or a rival, would write and wait for nothing.
-            commands += [("HSET", Keys(self._config.namespace).meta, "waited", "1"), wait]
+            commands += [("HSET", self._meta, "waited", "1"), wait]
         replies = iter(await round_trip(self._client, commands))
         answered = [(request, [next(replies) for _ in request.commands]) for request in batch]
         if wait is not None and not _is_reached([*replies][-1]):

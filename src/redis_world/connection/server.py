@@ -14,7 +14,7 @@ from redis_world.config import WorldConfig
 from redis_world.connection.refusals import is_lost, is_passing
 from redis_world.connection.sender import Command, Patience, Reply, round_trip
 from redis_world.errors import ConfigurationError
-from redis_world.keys import SCHEMA, Keys
+from redis_world.keys import SCHEMA, meta_key
 from redis_world.lua import ScriptLibrary
 
 __all__ = ["check_server", "pin_namespace"]
@@ -67,7 +67,7 @@ async def pin_namespace(
     script = library["worlds/open"]
     namespace = config.namespace
     row = script.arrange(
-        {"meta": Keys(namespace).meta},
+        {"meta": meta_key(namespace)},
         {
             "schema": str(SCHEMA),
             "partitions": str(config.partitions),

@@ -30,6 +30,7 @@ from redis_world.models import (
     CreateEvent,
     Event,
     EventResult,
+    HookCreatedEvent,
     Page,
     ResolveData,
     SortOrder,
@@ -43,6 +44,7 @@ from redis_world.paging import (
     parse_event_cursor,
 )
 from redis_world.rows import event_from, pairs, raise_refusal, run_from
+from redis_world.tokens import create_hook
 
 __all__ = ["Events"]
 
@@ -287,7 +289,7 @@ class Events:
     async def _at(
         self, run_id: str, slots: Sequence[int], resolve_data: ResolveData
     ) -> Sequence[Event]:
-        keys = self._connection.keys.of_run(run_id)
+        keys = self._connection.partitions.of(run_id).of_run(run_id)
         commands: list[Command] = [
             ("XRANGE", keys.events, f"0-{slot}", f"0-{slot}") for slot in slots
         ]
@@ -326,7 +328,7 @@ class Events:
             event=event,
             run_id=run_id,
             op=_op(request_id),
-            keys=self._connection.keys,
+            keys=self._connection.partitions.of(run_id),
             config=self._connection.config,
             resolve_data=resolve_data,
             resume_id=(resume_id or None) if is_resume else None,
@@ -359,13 +361,34 @@ class Events:
     async def _run(self, request: Request, *reads: Command) -> tuple[EventResult, Sequence[Any]]:
         """Run the event's script; `reads` go behind it in the same round trip."""
         call = _BUILDERS[request.event.event_type](request)
-        reply, *rest = await self._connection.call_then(call.script, call.keys, call.args, reads)
+        partitions = self._connection.partitions
+        if len(partitions) > 1 and isinstance(request.event, HookCreatedEvent):
+            reply, *rest = await self._create_hook(request, call, reads)
+        else:
+            reply, *rest = await self._connection.call_then(
+                call.script, call.keys, call.args, reads
+            )
         if reply[0] not in call.accepted:
             raise_refusal(reply, run_id=request.run_id, entity_id=call.entity_id)
         result = call.read(reply)
         if message_id := reply[3]:
             result = result.model_copy(update={"message_id": message_id.decode()})
         return result, rest
+
+    async def _create_hook(
+        self, request: Request, call: Call, reads: Sequence[Command]
+    ) -> Sequence[Any]:
+        """Create a hook whose token may be the matter of another partition."""
+        token = call.args["token_text"]
+        partition = str(self._connection.partitions.of(token).number)
+
+        async def create(phase: str, detail: str) -> Sequence[Any]:
+            args = {**call.args, "phase": phase, "detail": detail, "token_partition": partition}
+            return await self._connection.call_then(call.script, call.keys, args, reads)
+
+        return await create_hook(
+            self._connection, token, request.run_id, request.correlation_id, create
+        )
 
     async def _create_preloaded(self, request: Request) -> EventResult:
         """run_started with the beginning of the log."""

@@ -151,7 +151,7 @@ class Batch:
                 "events/batch",
                 self._keys(),
                 {
-                    "base": self._connection.keys.base,
+                    "base": self._connection.partitions.of(self._run_id).base,
                     "outbox": outbox,
                     "op": self._op,
                     "run_id": self._run_id,
@@ -171,7 +171,7 @@ class Batch:
         return BatchResult(results=results)
 
     def _keys(self) -> dict[str, str]:
-        run = self._connection.keys.of_run(self._run_id)
+        run = self._connection.partitions.of(self._run_id).of_run(self._run_id)
         return {
             "run": run.run,
             "attributes": run.attributes,

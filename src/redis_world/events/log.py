@@ -34,7 +34,7 @@ class LogReader:
     def __init__(self, connection: Connection, run_id: str, resolve_data: ResolveData) -> None:
         self._connection = connection
         self._run_id = run_id
-        self._keys = connection.keys.of_run(run_id)
+        self._keys = connection.partitions.of(run_id).of_run(run_id)
         self._resolve_data: ResolveData = resolve_data
 
     def commands(self, after: int, count: int) -> list[Command]:

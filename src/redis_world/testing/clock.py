@@ -63,9 +63,7 @@ class ManualClock:
 
     async def _store(self) -> None:
         connection = self._world.connection
-        base, meta = connection.keys.base, connection.keys.meta
-        await connection.execute(
-            ("SET", f"{base}clock", str(self._now)),
-            ("SET", f"{meta.removesuffix('meta')}clock", str(self._now)),
-        )
+        places = [keys.base for keys in connection.partitions]
+        places.append(connection.keys.meta.removesuffix("meta"))
+        await connection.execute(*(("SET", f"{place}clock", str(self._now)) for place in places))
         connection.observe_server_time(self._now)

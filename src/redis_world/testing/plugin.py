@@ -76,14 +76,7 @@ def redis_world_clock(redis_world: RedisWorld) -> ManualClock:
 
 async def _clear(url: str, used: RedisWorld) -> None:
     """Delete a namespace."""
-    pattern = used.connection.keys.meta.partition("}")[0].lstrip("{")
-    async with RedisWorld(url, namespace=used.config.namespace) as world:
-        cursor: int | bytes = 0
-        while True:
-            ((cursor, keys),) = await world.connection.execute(
-                ("SCAN", cursor, "MATCH", f"{{{pattern}[}}/]*", "COUNT", 1000)
-            )
-            if keys:
-                await world.connection.execute(("UNLINK", *keys))
-            if int(cursor) == 0:
-                return
+    namespace = used.config.namespace
+    async with RedisWorld(url, namespace=namespace, partitions=used.config.partitions) as world:
+        keys = {key async for key in world.connection.scan(f"[{{]{namespace}[}}/]*")}
+        await world.connection.execute(*(("UNLINK", key) for key in keys))

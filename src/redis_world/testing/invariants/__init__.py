@@ -13,6 +13,8 @@ from redis_world.testing.invariants.bookkeeping import (
 from redis_world.testing.invariants.entities import violations_of_entities
 from redis_world.testing.invariants.fold import Fold
 from redis_world.testing.invariants.indexes import (
+    HookPlace,
+    hooks_of,
     violations_of_hooks,
     violations_of_meta,
     violations_of_runs,
@@ -21,8 +23,9 @@ from redis_world.testing.invariants.logs import read_log
 from redis_world.testing.invariants.messages import Messages, violations_of_messages
 from redis_world.testing.invariants.ownership import violations_of_ownership
 from redis_world.testing.invariants.retention import violations_of_retention
-from redis_world.testing.invariants.snapshot import Snapshot, read_snapshot
+from redis_world.testing.invariants.snapshot import Snapshot, read_snapshots
 from redis_world.testing.invariants.streams import violations_of_streams
+from redis_world.testing.invariants.tokens import violations_of_tokens
 from redis_world.world import RedisWorld
 
 __all__ = ["InvariantViolationError", "check_invariants"]
@@ -58,22 +61,28 @@ async def check_invariants(world: RedisWorld) -> None:
         WorldUnavailableError: the server can't be reached.
     """
     connection, config = world.connection, world.config
-    snapshot = await read_snapshot(connection)
-    messages = Messages(snapshot)
-    folds, violations = _of_runs(snapshot)
-    violations = [
-        *snapshot.wrong,
-        *violations_of_meta(snapshot, config),
-        *violations_of_ownership(snapshot),
-        *violations,
-        *violations_of_runs(snapshot, connection.keys),
-        *violations_of_hooks(snapshot, connection.keys, folds),
-        *violations_of_retention(snapshot, folds),
-        *violations_of_streams(snapshot),
-        *violations_of_messages(snapshot, messages),
-        *violations_of_bookkeeping(snapshot, messages, serialized=config.serialize_runs),
-        *violations_of_wake_sources(snapshot, messages, folds),
-    ]
+    snapshots = await read_snapshots(connection)
+    violations = [*violations_of_meta(snapshots[0], config)]
+    hooks: list[list[HookPlace]] = []
+    for keys, snapshot in zip(connection.partitions, snapshots, strict=True):
+        messages = Messages(snapshot)
+        folds, wrong = _of_runs(snapshot)
+        hooks.append(hooks_of(snapshot, folds))
+        wrong = [
+            *snapshot.wrong,
+            *violations_of_ownership(snapshot),
+            *wrong,
+            *violations_of_runs(snapshot, keys),
+            *violations_of_hooks(snapshot, keys, hooks[-1]),
+            *violations_of_retention(snapshot, folds),
+            *violations_of_streams(snapshot),
+            *violations_of_messages(snapshot, messages),
+            *violations_of_bookkeeping(snapshot, messages, serialized=config.serialize_runs),
+            *violations_of_wake_sources(snapshot, messages, folds),
+        ]
+        places = "" if len(snapshots) == 1 else f"partition {keys.number}: "
+        violations += [f"{places}{each}" for each in wrong]
+    violations += violations_of_tokens(connection.partitions, snapshots, hooks)
     if violations:
         raise InvariantViolationError(violations, base=connection.keys.base)
 

@@ -5,15 +5,25 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 from redis_world.config import WorldConfig
 from redis_world.keys import SCHEMA, Keys
 from redis_world.testing.invariants.entities import compare_scores
 from redis_world.testing.invariants.fold import Fold
 from redis_world.testing.invariants.fold_entities import Folded
-from redis_world.testing.invariants.snapshot import Hash, Scores, Snapshot, text
+from redis_world.testing.invariants.snapshot import Scores, Snapshot, text
 
-__all__ = ["violations_of_hooks", "violations_of_meta", "violations_of_runs"]
+__all__ = [
+    "HookPlace",
+    "hooks_of",
+    "violations_of_hooks",
+    "violations_of_meta",
+    "violations_of_runs",
+]
+
+HookPlace: TypeAlias = tuple[str, str, Folded]
+"""Run, id and fields of a hook."""
 
 
 def violations_of_meta(snapshot: Snapshot, config: WorldConfig) -> list[str]:
@@ -48,24 +58,28 @@ def violations_of_runs(snapshot: Snapshot, keys: Keys) -> list[str]:
     return wrong
 
 
-def violations_of_hooks(snapshot: Snapshot, keys: Keys, folds: Mapping[str, Fold]) -> list[str]:
-    """A live hook has its token's record and is in the indexes; nothing else is."""
-    live = [
-        (run_id, hook_id, hook)
-        for run_id, fold in folds.items()
-        for hook_id, hook in fold.entities.hooks.items()
-    ] + _of_removed_runs(snapshot)
+def hooks_of(snapshot: Snapshot, folds: Mapping[str, Fold]) -> list[HookPlace]:
+    """The hooks of a partition, with their runs and ids."""
+    return [
+        *(
+            (run_id, hook_id, hook)
+            for run_id, fold in folds.items()
+            for hook_id, hook in fold.entities.hooks.items()
+        ),
+        *_of_removed_runs(snapshot),
+    ]
+
+
+def violations_of_hooks(snapshot: Snapshot, keys: Keys, hooks: Iterable[HookPlace]) -> list[str]:
+    """A hook is in the indexes; nothing else is."""
     by_id: defaultdict[str, Scores] = defaultdict(dict)
     all_hooks: Scores = {}
-    for run_id, hook_id, hook in live:
+    for run_id, hook_id, hook in hooks:
         created_at = text(hook.fields["created_at"])
         by_id[hook_id][run_id] = float(created_at) if created_at.isdigit() else math.nan
         # Padded and in hex, so that the order of the text is that of creation, then of the id.
         all_hooks[f"{created_at:0>15}/{hook_id.encode().hex()}/{run_id}"] = 0.0
-    wrong = [
-        *_of_tokens(snapshot, keys, live),
-        *compare_scores("hooks", all_hooks, snapshot.zset("hooks")),
-    ]
+    wrong = [*compare_scores("hooks", all_hooks, snapshot.zset("hooks"))]
     for hook_id in sorted({*by_id, *snapshot.names("hook")}):
         key = _spelled(keys, keys.hook_runs(hook_id))
         wrong += compare_scores(key, by_id[hook_id], snapshot.zset("hook", "", hook_id))
@@ -79,37 +93,6 @@ def _of_removed_runs(snapshot: Snapshot) -> list[tuple[str, str, Folded]]:
         for name in snapshot.of_kind("run:hook")
         if not snapshot.is_run(name.owner) and snapshot.is_cleaning("run", name.owner)
     ]
-
-
-def _of_tokens(
-    snapshot: Snapshot, keys: Keys, live: Iterable[tuple[str, str, Folded]]
-) -> Iterable[str]:
-    owners: dict[str, Hash] = {}
-    dead: defaultdict[str, list[Hash]] = defaultdict(list)
-    for run_id, hook_id, hook in live:
-        key = _spelled(keys, keys.token(text(hook.fields["token"])))
-        owner = {
-            "run": run_id.encode(),
-            "hook": hook_id.encode(),
-            "at": hook.fields["created_at"],
-        }
-        if hook.is_dead:
-            # Its token may be another's by now, or still its own, which nobody minds.
-            dead[key].append(owner)
-            continue
-        if key in owners:
-            yield f"{key}: it is the token of two live hooks, {owners[key]} and {owner}"
-        owners.setdefault(key, owner)
-    stored = {
-        f"token:{digest}": snapshot.hash("token", "", digest) for digest in snapshot.names("token")
-    }
-    for key in sorted({*owners, *stored}):
-        if key not in owners and stored[key] in dead[key]:
-            continue
-        if key not in owners:
-            yield f"{key} is the token of no live hook"
-        elif stored.get(key, {}) != owners[key]:
-            yield f"{key} is {stored.get(key, 'absent')}, its hook is {owners[key]}"
 
 
 def _spelled(keys: Keys, key: str) -> str:

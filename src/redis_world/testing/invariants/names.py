@@ -36,6 +36,8 @@ _OF_PARTITION: Final = {
     "finished",
     "retained",
     "cleaning",
+    "reservations",
+    "releases",
 }
 
 TYPES: Final = {
@@ -58,6 +60,9 @@ TYPES: Final = {
     "finished": "zset",
     "retained": "zset",
     "cleaning": "zset",
+    "reservations": "zset",
+    "releases": "zset",
+    "tokens": "string",
     **{f"queue:{place}": "zset" for place in PLACES},
     "queue:message": "hash",
     "queue:key": "string",
@@ -97,6 +102,8 @@ def parse_key(text: str) -> KeyName | None:
                 return KeyName("runs:status", "", status)
             case ["runs", "workflow", workflow, status]:
                 return KeyName("runs:workflow", _unescape(workflow), status)
+            case ["tokens", "numbers"]:
+                return KeyName("tokens")
             case ["token", digest]:
                 return KeyName("token", "", digest)
             case ["hook", hook_id]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from redis_world.connection import Command, Connection
+from redis_world.keys import SCHEMA, Keys
 from redis_world.testing.invariants.names import TYPES, KeyName, parse_key
 
-__all__ = ["Hash", "RawEntry", "Scores", "Snapshot", "read_snapshot", "text"]
+__all__ = ["Hash", "RawEntry", "Scores", "Snapshot", "read_snapshots", "text"]
 
 Hash = dict[str, bytes]
 Scores = dict[str, float]
@@ -137,27 +138,25 @@ def _scores(reply: Sequence[Any]) -> Scores:
     }
 
 
-async def read_snapshot(connection: Connection) -> Snapshot:
-    """Read every key of the connection's namespace."""
-    keys, namespace = connection.keys, connection.config.namespace
-    clocks = {f"{keys.base}clock", f"{keys.meta.removesuffix('meta')}clock"}
-    clock, time = await connection.execute(("GET", f"{keys.base}clock"), ("TIME",))
-    now = int(clock) if clock else int(time[0]) * 1000 + int(time[1]) // 1000
-    snapshot = Snapshot(now=now)
-    known: dict[bytes, tuple[KeyName, str]] = {}
-    for key in sorted(await _scan(connection, f"[{{]{namespace}[}}/]*")):
+async def read_snapshots(connection: Connection) -> list[Snapshot]:
+    """Read every key of the connection's namespace; a snapshot for each partition."""
+    namespace = connection.config.namespace
+    bases = {keys.base: keys.number for keys in connection.partitions}
+    snapshots = [Snapshot(now=await _now(connection, keys)) for keys in connection.partitions]
+    known: dict[bytes, tuple[Snapshot, KeyName, str]] = {}
+    meta = connection.keys.meta
+    for key in sorted({key async for key in connection.scan(f"[{{]{namespace}[}}/]*")}):
         spelled = text(key)
-        if spelled in clocks:
+        base, end, rest = spelled.partition(f":v{SCHEMA}:")
+        number = bases.get(base + end)
+        if spelled == meta:
+            known[key] = snapshots[0], KeyName("meta"), spelled
+        elif rest == "clock":
             continue
-        if spelled == keys.meta:
-            known[key] = KeyName("meta"), spelled
-            continue
-        rest = spelled.removeprefix(keys.base)
-        name = parse_key(rest) if rest != spelled else None
-        if name is None:
-            snapshot.wrong.append(f"{spelled} is no key of a World")
+        elif number is None or (name := parse_key(rest)) is None:
+            snapshots[0].wrong.append(f"{spelled} is no key of a World")
         else:
-            known[key] = name, rest
+            known[key] = snapshots[number], name, rest
     for part in _chunks([*known], _NAMES_AT_ONCE):
         found = await connection.execute(*((c, key) for key in part for c in ("TYPE", "PTTL")))
         types = {key: text(found[2 * i]) for i, key in enumerate(part)}
@@ -166,12 +165,22 @@ async def read_snapshot(connection: Connection) -> Snapshot:
         there = [key for key in part if types[key] != "none"]
         for some in _chunks(there, _VALUES_AT_ONCE):
             values = await connection.execute(
-                *(_reader(key, known[key][0], types[key]) for key in some)
+                *(_reader(key, known[key][1], types[key]) for key in some)
             )
             for key, value in zip(some, values, strict=True):
-                name, spelled = known[key]
+                snapshot, name, spelled = known[key]
                 snapshot.add(name, spelled, types[key], ttls[key], value)
-    return snapshot
+    return snapshots
+
+
+async def _now(connection: Connection, keys: Keys) -> int:
+    """The time that the scripts of a partition see, in ms."""
+    reply = await connection.call(
+        "queue/peek",
+        {"due": keys.topic("-", "due"), "leased": keys.topic("-", "leased")},
+        {"limit": "0"},
+    )
+    return int(reply[2])
 
 
 def _reader(key: bytes, name: KeyName, type_: str) -> Command:
@@ -181,19 +190,6 @@ def _reader(key: bytes, name: KeyName, type_: str) -> Command:
         return ("TYPE", key)
     command, *rest = _READERS[type_]
     return (command, key, *rest)
-
-
-async def _scan(connection: Connection, pattern: str) -> set[bytes]:
-    found: set[bytes] = set()
-    cursor = 0
-    while True:
-        (reply,) = await connection.execute(
-            ("SCAN", cursor, "MATCH", pattern, "COUNT", _NAMES_AT_ONCE)
-        )
-        cursor = int(reply[0])
-        found.update(reply[1])
-        if cursor == 0:
-            return found
 
 
 def _chunks(keys: Sequence[bytes], size: int) -> list[Sequence[bytes]]:
