@@ -41,6 +41,7 @@ lint: $(STAMP) ## check style, import directions and the Lua scripts
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/python tools/luacheck.py
+	$(BIN)/python tools/contract_table.py --check
 
 types: $(STAMP) ## check types
 	$(BIN)/mypy

@@ -2,8 +2,9 @@
 -- script would, at consecutive slots. The rejected leave nothing.
 --
 -- `items` holds for each event its type, correlation id, spec version, occurred_at, data, payload,
--- what else it needs (step name, `retry_after`, `resume_at`, error code), and the number of the
--- step_created that makes its step, or empty: such a pair is one claim.
+-- what else it needs (step name, `retry_after`, `resume_at`, error code), and of a step_started
+-- whose step_created is in the batch the number of that, 0 where it was refused before, or empty.
+-- Such a pair is one claim: where the step is another's, nothing happens to it.
 --
 -- KEYS: run, attributes, events, payloads, ops, steps, hooks, waits, wait_states
 -- ARGV: base, outbox, op, run_id, resolve_data, max_events, items...
@@ -53,7 +54,8 @@ for first = 1, #items, WIDTH do
   }
   keys.step = step_key(base, run_id, event.corr)
   local reply = refused[place]
-  if not reply and creation and replies[creation][1] == 'CONFLICT' then
+  local is_lost = creation and (creation == 0 or replies[creation][1] ~= 'OK')
+  if not reply and is_lost and redis.call('EXISTS', keys.step) == 1 then
     reply = { 'CONFLICT' }
   end
   reply = reply or apply[kind](keys, event, {

@@ -2,7 +2,8 @@
 --
 -- With several partitions the token is another one's matter, and is reserved there first: `phase`
 -- is `check` before that, `create` behind it, with the number of the reservation as `detail`, or
--- `conflict` with the run that holds it. With one partition `phase` is empty, and this is all.
+-- `conflict` with the run that holds it; `identity` is what `check` has told of the run, whose id
+-- another run may have by then. With one partition `phase` is empty, and this is all.
 --
 -- The claim `hook:<id>` is settled either way: after a conflict the same hook can't be created
 -- any more, also when the token is free by then, or two rival replays could leave both
@@ -11,10 +12,10 @@
 -- KEYS: run, events, payloads, claims, hooks, hook, hook_runs, token, all_hooks
 -- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
 --   token_text, token_hash, is_webhook, is_system, retention_until, max_events, phase, detail,
---   token_partition
+--   identity, token_partition
 -- Returns: OK slot at message hook context | TOKEN_TAKEN slot at message owner | CONFLICT |
---   RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_TERMINAL status | LOG_FULL | UNRESERVED |
---   REVOKED
+--   RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_TERMINAL status | LOG_FULL |
+--   UNRESERVED identity | REVOKED
 --
 -- @include lib/clock
 -- @include lib/hook
@@ -79,11 +80,17 @@ elseif is_full(events, max_events) then
   return { 'LOG_FULL' }
 end
 
-if phase == 'check' then
-  return { 'UNRESERVED' }
-elseif phase == 'create' then
+if phase ~= '' then
+  local run_op = read_entry(events, '1').op
+  if phase == 'check' then
+    return { 'UNRESERVED', run_op }
+  elseif run_op ~= identity then
+    return { 'RUN_NOT_FOUND' }
+  end
+end
+if phase == 'create' then
   -- Somebody was told that this hook, which had not come yet, never will.
-  local revoked = redis.call('HGET', claims, 'revoked:' .. correlation_id)
+  local revoked = redis.call('HGET', claims, 'revoked:' .. token_hash .. '/' .. correlation_id)
   if revoked and tonumber(revoked) >= tonumber(detail) then
     return { 'REVOKED' }
   end

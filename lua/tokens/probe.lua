@@ -19,7 +19,7 @@ if not status or is_terminal(status)
   or redis.call('HEXISTS', claims, 'hook:' .. hook_id) == 1 then
   return { 'DEAD' }
 end
-local fence = 'revoked:' .. hook_id
+local fence = 'revoked:' .. token_hash .. '/' .. hook_id
 local revoked = tonumber(redis.call('HGET', claims, fence) or '0')
 if revoked >= tonumber(number) then
   return { 'DEAD' }

@@ -1,5 +1,5 @@
 -- Ends a reservation: with `alive` `1` its hook was found alive, and nobody need look for it again;
--- else the record goes, if it is still the one that was found dead. An empty number is any.
+-- else the record goes, if it is still the one that was found dead.
 --
 -- KEYS: token, reservations
 -- ARGV: token_hash, run_id, hook_id, number, alive
@@ -7,10 +7,9 @@
 --
 -- @include lib/token
 
-local record = redis.call('HMGET', token, 'run', 'hook', 'r')
-if not record[1] then
+if redis.call('EXISTS', token) == 0 then
   redis.call('ZREM', reservations, token_hash)
-elseif record[1] == run_id and record[2] == hook_id and (number == '' or record[3] == number) then
+elseif is_same(token, run_id, hook_id, number) then
   redis.call('ZREM', reservations, token_hash)
   if alive == '' then
     redis.call('DEL', token)

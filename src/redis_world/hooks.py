@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from redis_world.keys import Keys
 from redis_world.models import Hook, Page, ResolveData, ResumeCapabilities, SortOrder
 from redis_world.paging import (
     DEFAULT_LIMIT,
+    ask_all,
     check_limit,
     check_order,
     make_page,
@@ -43,8 +43,8 @@ class Hooks:
         # An id may be a hook of several runs; without a run all partitions are asked.
         partitions = self._connection.partitions
         asked = [*partitions] if run_id is None else [partitions.of(run_id)]
-        replies = await asyncio.gather(
-            *(self._get(keys, hook_id, run_id or "", resolve_data) for keys in asked)
+        replies = await ask_all(
+            [self._get(keys, hook_id, run_id or "", resolve_data) for keys in asked]
         )
         found = [self._hook(reply[1], resolve_data) for reply in replies if reply[0] == b"OK"]
         if not found:
@@ -122,15 +122,15 @@ class Hooks:
             "limit": str(check_limit(limit)),
         }
         if run_id is None:
-            replies = await asyncio.gather(
-                *(
+            replies = await ask_all(
+                [
                     self._connection.call(
                         "hooks/list_all",
                         {"all_hooks": keys.all_hooks},
                         {"base": keys.base, **args},
                     )
                     for keys in self._connection.partitions
-                )
+                ]
             )
             reply = merge(replies, limit, sort_order)
         else:

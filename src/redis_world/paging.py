@@ -6,8 +6,9 @@ stands for a place, not for an item, so that nothing is lost or repeated when it
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from redis_world.errors import InvalidCursorError, InvalidInputError
@@ -17,6 +18,7 @@ from redis_world.models import Page, ResolveData, SortOrder
 __all__ = [
     "DEFAULT_LIMIT",
     "MAX_LIMIT",
+    "ask_all",
     "check_limit",
     "check_order",
     "check_resolve_data",
@@ -125,6 +127,13 @@ def make_page(
     return Page[T].model_construct(
         None, data=[read(row) for row in rows], cursor=cursor, has_more=reply[1] == b"1"
     )
+
+
+async def ask_all(questions: Sequence[Awaitable[T]]) -> list[T]:
+    """Ask all partitions at a time, in the tick of the loop in which one alone is asked."""
+    if len(questions) == 1:
+        return [await questions[0]]
+    return [*await asyncio.gather(*questions)]
 
 
 def merge(

@@ -29,7 +29,14 @@ from redis_world.messages import (
     topic_of,
 )
 from redis_world.models import Page
-from redis_world.paging import DEFAULT_LIMIT, check_limit, make_page, merge, parse_cursor
+from redis_world.paging import (
+    DEFAULT_LIMIT,
+    ask_all,
+    check_limit,
+    make_page,
+    merge,
+    parse_cursor,
+)
 
 __all__ = [
     "MAX_CLAIM",
@@ -340,13 +347,13 @@ class Queue:
 
     async def stats(self, topic: str) -> QueueStats:
         """Count the messages of a topic."""
-        replies = await asyncio.gather(
-            *(
+        replies = await ask_all(
+            [
                 self._connection.call(
                     "queue/stats", self._sets(keys, topic, "due", "leased", "held", "dead"), {}
                 )
                 for keys in self._connection.partitions
-            )
+            ]
         )
         counts = [sum(int(reply[place]) for reply in replies) for place in range(2, 7)]
         ages = [
@@ -357,7 +364,7 @@ class Queue:
 
     async def topics(self) -> list[str]:
         """The topics that messages were ever sent to, sorted."""
-        found = await asyncio.gather(*map(self._topics, self._connection.partitions))
+        found = await ask_all([self._topics(keys) for keys in self._connection.partitions])
         return sorted({topic for topics in found for topic in topics})
 
     async def _topics(self, keys: Keys) -> list[str]:
@@ -379,8 +386,8 @@ class Queue:
         """
         place = parse_cursor("dead_letters", cursor)
         after_time, _, after_id = place.partition(":")
-        replies = await asyncio.gather(
-            *(
+        replies = await ask_all(
+            [
                 self._connection.call(
                     "queue/dead_letters",
                     self._sets(keys, topic, "dead"),
@@ -393,7 +400,7 @@ class Queue:
                     },
                 )
                 for keys in self._connection.partitions
-            )
+            ]
         )
         reply = merge(replies, limit, key=_time_of_death)
         return make_page("dead_letters", reply, dead_letter_from, cursor)
@@ -425,8 +432,8 @@ class Queue:
             How many there were, those included that had nothing left to deliver. What dies
             meanwhile stays dead.
         """
-        counts = await asyncio.gather(
-            *(self._redrive_all(keys, topic) for keys in self._connection.partitions)
+        counts = await ask_all(
+            [self._redrive_all(keys, topic) for keys in self._connection.partitions]
         )
         return sum(counts)
 
@@ -442,9 +449,7 @@ class Queue:
 
     async def purge_dead_letters(self, topic: str) -> int:
         """Delete all dead letters of a topic; how many this call has deleted."""
-        counts = await asyncio.gather(
-            *(self._purge(keys, topic) for keys in self._connection.partitions)
-        )
+        counts = await ask_all([self._purge(keys, topic) for keys in self._connection.partitions])
         return sum(counts)
 
     async def _purge(self, keys: Keys, topic: str) -> int:

@@ -29,7 +29,7 @@ from redis_world.models import (
     RunStatus,
     SortOrder,
 )
-from redis_world.paging import check_limit, check_order, make_page, merge, parse_cursor
+from redis_world.paging import ask_all, check_limit, check_order, make_page, merge, parse_cursor
 from redis_world.rows import SPEC_VERSION, refusal, run_from
 from redis_world.text import MAX_CANCEL_REASON_UNITS, utf8, utf16_units
 
@@ -117,13 +117,13 @@ class Runs:
             "workflow_name": "" if workflow_name is None else f"={workflow_name}",
             "statuses": statuses,
         }
-        replies = await asyncio.gather(
-            *(
+        replies = await ask_all(
+            [
                 self._connection.call(
                     "runs/list", {"runs": keys.runs}, {"base": keys.base, **args}
                 )
                 for keys in self._connection.partitions
-            )
+            ]
         )
         return make_page(
             "runs",

@@ -11,10 +11,12 @@ in the very instant in which its hook goes, whenever its record is deleted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from redis_world.connection import Connection
+from redis_world.errors import NotDurableError, WorldUnavailableError
 from redis_world.ids import new_request_id
 from redis_world.keys import Keys, token_hash
 
@@ -25,8 +27,9 @@ _GRACE_MS: Final = 3000
 _PAUSE_SECONDS: Final = 0.05
 _AT_ONCE: Final = 100
 
-Create = Callable[[str, str], Awaitable[Sequence[Any]]]
-"""Runs the script that creates the hook, in a phase of it with its detail; its replies."""
+Create = Callable[[str, str, str], Awaitable[Sequence[Any]]]
+"""Runs the script that creates the hook, in a phase of it with its detail, for a run of this
+identity; its replies."""
 
 
 class _Holder(NamedTuple):
@@ -41,23 +44,28 @@ async def create_hook(
     connection: Connection, token: str, run_id: str, hook_id: str, create: Create
 ) -> Sequence[Any]:
     """Create a hook whose token may lie in another partition; the replies of its script."""
-    replies = await create("check", "")
+    with _before_the_hook():
+        replies = await create("check", "", "")
     if replies[0][0] != b"UNRESERVED":
         return replies
+    # A run of the same id that comes when this one is removed is another one.
+    identity = replies[0][1].decode()
     of_token, hashed = connection.partitions.of(token), token_hash(token)
     dead = _Holder("", "", "")
     while True:
-        reply = await _reserve(connection, of_token, hashed, (run_id, hook_id), dead)
+        with _before_the_hook():
+            reply = await _reserve(connection, of_token, hashed, (run_id, hook_id), dead)
         dead = _Holder("", "", "")
         if reply[0] == b"OK":
-            replies = await create("create", reply[1].decode())
+            replies = await create("create", reply[1].decode(), identity)
             if replies[0][0] != b"REVOKED":
                 return replies
             continue
         holder = _Holder(*(part.decode() for part in reply[1:4]))
-        state = await _probe(connection, holder, hashed, revoke=int(reply[4]) > _GRACE_MS)
+        with _before_the_hook():
+            state = await _probe(connection, holder, hashed, revoke=int(reply[4]) > _GRACE_MS)
         if state == b"LIVE":
-            return await create("conflict", holder.run_id)
+            return await create("conflict", holder.run_id, identity)
         if state == b"DEAD":
             dead = holder
         else:
@@ -81,6 +89,15 @@ async def release_stale(connection: Connection, keys: Keys) -> None:
 
 
 # -- inside --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _before_the_hook() -> Iterator[None]:
+    """What was not durable before the hook is there: nothing is stored that was asked for."""
+    try:
+        yield
+    except NotDurableError as error:
+        raise WorldUnavailableError(f"the hook was not created: {error}") from error
 
 
 async def _reserve(
@@ -138,7 +155,14 @@ async def _free(connection: Connection, keys: Keys, member: bytes) -> None:
     """Delete the record of a hook that is gone, and the note of it."""
     partition, hashed, run_id, hook_id = member.decode().split("/", 3)
     of_token = connection.partitions[int(partition)]
-    await _release(connection, of_token, hashed, _Holder(run_id, hook_id, ""), alive=False)
+    (record,) = await connection.execute(
+        ("HMGET", of_token.token_of_hash(hashed), "run", "hook", "r")
+    )
+    # Its namesake may have got the token anew, or be about to.
+    if (record[0], record[1]) == (run_id.encode(), hook_id.encode()):
+        holder = _Holder(run_id, hook_id, record[2].decode())
+        if await _probe(connection, holder, hashed, revoke=False) == b"DEAD":
+            await _release(connection, of_token, hashed, holder, alive=False)
     await connection.execute(("ZREM", keys.releases, member))
 
 

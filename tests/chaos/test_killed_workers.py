@@ -3,6 +3,8 @@
 `make chaos` runs 1,000 workflows on every server, and kills at every point many times.
 """
 
+# Contract: 7.no run is left behind, 7.delivery
+
 from __future__ import annotations
 
 import asyncio

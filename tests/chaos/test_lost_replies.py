@@ -235,6 +235,7 @@ REFUSED: Final[dict[str, Recording]] = {
 }
 
 
+# Contract: 1.rivals
 @pytest.mark.parametrize("name", EVENTS)
 async def test_an_event_is_recorded_once(backend: Backend, name: str) -> None:
     await hold_against_twin(backend, EVENTS[name].case())
@@ -307,6 +308,7 @@ SENDS: Final[dict[str, Case]] = {
 }
 
 
+# Contract: 7.delivery
 @pytest.mark.parametrize("name", SENDS)
 async def test_a_message_is_sent_once(backend: Backend, name: str) -> None:
     await hold_against_twin(backend, SENDS[name])
@@ -339,6 +341,7 @@ CLAIMS: Final[dict[str, Case]] = {
 }
 
 
+# Contract: 7.lease
 @pytest.mark.parametrize("name", CLAIMS)
 async def test_a_claim_gets_the_same_messages(backend: Backend, name: str) -> None:
     """With the same receipt; and what is leased is what it got, so nothing is nobody's."""
@@ -442,6 +445,7 @@ ENDS: Final[dict[str, Case]] = {
 }
 
 
+# Contract: 7.receipts
 @pytest.mark.parametrize("name", ENDS)
 async def test_a_lease_ends_once(backend: Backend, name: str) -> None:
     await hold_against_twin(backend, ENDS[name])
@@ -742,6 +746,7 @@ STREAMS: Final[dict[str, Case]] = {
 }
 
 
+# Contract: 8.one request once
 @pytest.mark.parametrize("name", STREAMS)
 async def test_a_stream_is_written_once(backend: Backend, name: str) -> None:
     await hold_against_twin(backend, STREAMS[name])

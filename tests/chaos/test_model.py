@@ -82,6 +82,7 @@ def with_a_message_for_later(life: Life) -> None:
     life.idle([20, 20], 10)
 
 
+# Contract: 7.no run is left behind
 @pytest.mark.parametrize(
     "story",
     [

@@ -5,6 +5,8 @@ text that is not there any more, or is there twice, fails. `make chaos` also liv
 all rules, and tells how many other lives find the mutant.
 """
 
+# Contract: 7.delivery
+
 from __future__ import annotations
 
 import os

@@ -59,6 +59,7 @@ SEEN: Final = {
 """What a long life meets: one that never has a dead letter proves nothing about them."""
 
 
+# Contract: 7.delivery, 7.no run is left behind
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_random_operations_keep_the_queue_in_order(backend: Backend, seed: int) -> None:
     operations = 300

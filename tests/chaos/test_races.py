@@ -225,6 +225,7 @@ async def logs(world: RedisWorld, run_ids: Sequence[str]) -> list[list[str]]:
     return await asyncio.gather(*(e.log_types(world, run_id) for run_id in run_ids))
 
 
+# Contract: 1.rivals
 @pytest.mark.parametrize("backend", KINDS, indirect=True)
 @pytest.mark.parametrize(("name", "pair"), PAIRS)
 async def test_some_order_explains_what_rivals_get(
@@ -286,6 +287,7 @@ def has_one_winner(name: str, state: str, pair: Sequence[str]) -> bool:
     )
 
 
+# Contract: 5.hook_conflict, 1.rivals
 @pytest.mark.parametrize("backend", KINDS, indirect=True)
 async def test_a_token_has_one_owner(backend: Backend, crew: Crew) -> None:
     """Four runs want one token: one gets it, and the others learn who has."""

@@ -167,6 +167,7 @@ async def test_scripts_are_flushed_all_the_time(kind: str, seed: int) -> None:
             await load.hold_against(world)
 
 
+# Contract: 4.no false success
 @one_kind
 async def test_all_connections_are_killed_again_and_again(
     kind: str, seed: int, caplog: pytest.LogCaptureFixture
@@ -235,6 +236,7 @@ def keeping(directory: Path) -> tuple[str, ...]:
     return ("--dir", str(directory), "--appendonly", "yes", "--appendfsync", "always")
 
 
+# Contract: 4.no false success
 @every_kind
 async def test_a_server_that_keeps_its_data_is_killed(
     kind: str, seed: int, port: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -458,6 +460,7 @@ async def test_a_failover(kind: str, seed: int, caplog: pytest.LogCaptureFixture
             await load.hold_against(looker)
 
 
+# Contract: 4.no false success
 @every_kind
 async def test_a_primary_is_killed(kind: str, seed: int) -> None:
     """With durability `replica` nothing that was answered is lost with it.
@@ -634,6 +637,7 @@ async def full(client: redis.asyncio.Redis) -> AsyncIterator[None]:
         await client.config_set("maxmemory", 0)
 
 
+# Contract: 4.unavailable
 @every_kind
 async def test_a_full_server_refuses_what_grows(kind: str, seed: int) -> None:
     """At once, and as a whole; there is room again, and it goes on."""
@@ -667,6 +671,7 @@ def work_status(work: Work) -> str:
     return ends[-1].removeprefix("run_") if ends else work.status
 
 
+# Contract: 4.unavailable
 @every_kind
 async def test_a_full_server_can_be_emptied(kind: str, seed: int) -> None:
     """Everything that is queued is handled; a World that comes new finds its scripts lost."""
@@ -722,6 +727,7 @@ async def test_a_full_server_can_be_emptied(kind: str, seed: int) -> None:
             await check_invariants(world)
 
 
+# Contract: 4.unavailable
 @one_kind
 async def test_a_full_server_can_not_be_swept(kind: str, seed: int) -> None:
     """The debts stay, and are paid once there is room."""

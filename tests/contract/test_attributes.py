@@ -1,5 +1,7 @@
 """Attributes of runs, and the events that write them (contract, section 5, Attributes)."""
 
+# Contract: 5.attributes
+
 from __future__ import annotations
 
 import json
@@ -20,6 +22,7 @@ async def attributes(world: RedisWorld, run_id: str) -> dict[str, str]:
     return (await world.runs.get(run_id)).attributes
 
 
+# Contract: 5.attr_set
 @pytest.mark.parametrize("status", ["pending", "running"])
 async def test_changes_are_merged_and_null_removes(world: RedisWorld, status: str) -> None:
     run_id = await e.new_run(world, status, attributes={"a": "1", "b": "2"})
@@ -35,6 +38,7 @@ async def test_changes_are_merged_and_null_removes(world: RedisWorld, status: st
     await assert_log_folds(world, run_id)
 
 
+# Contract: 5.attr_set
 async def test_a_write_without_changes_is_an_event_all_the_same(world: RedisWorld) -> None:
     run_id = await e.new_run(world, attributes={"a": "1"})
     await world.events.create(run_id, e.attr_set({}))
@@ -42,6 +46,7 @@ async def test_a_write_without_changes_is_an_event_all_the_same(world: RedisWorl
     assert (await e.log_types(world, run_id))[-1] == "attr_set"
 
 
+# Contract: 5.attr_set
 async def test_a_workflow_s_write_counts_once(world: RedisWorld, backend: Backend) -> None:
     run_id = await e.new_run(world)
     await world.events.create(run_id, e.attr_set({"a": "1"}, "attr_1"))
@@ -56,6 +61,7 @@ async def test_a_workflow_s_write_counts_once(world: RedisWorld, backend: Backen
     assert await attributes(world, run_id) == {"a": "2"}
 
 
+# Contract: 5.attr_set
 async def test_a_step_s_write_counts_every_time(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     for value in ("1", "2", "2"):
@@ -74,6 +80,7 @@ async def test_a_step_s_write_counts_every_time(world: RedisWorld) -> None:
     assert await attributes(world, run_id) == {"a": "4"}
 
 
+# Contract: 5.attr_set
 async def test_a_workflow_s_write_without_an_id_counts_every_time(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     for value in ("1", "2"):
@@ -124,6 +131,7 @@ async def test_attributes_within_the_limits(world: RedisWorld, how: str, case: s
     assert result.run.attributes == GOOD[case] == await attributes(world, run_id)
 
 
+# Contract: 5.attributes, 4.bad input
 @pytest.mark.parametrize("how", ["created", "started", "set"])
 @pytest.mark.parametrize("case", BAD)
 async def test_attributes_beyond_a_limit_store_nothing(
@@ -199,6 +207,7 @@ async def test_a_full_run_takes_updates_removals_and_exchanges(
     assert not {"k0", "k1"} & set(kept)
 
 
+# Contract: 5.attr_set, 5.nothing left behind
 async def test_a_refused_write_does_not_use_up_its_id(world: RedisWorld) -> None:
     run_id = await e.new_run(world, attributes={f"k{i}": "v" for i in range(64)})
     with pytest.raises(AttributeValidationError):
@@ -246,6 +255,7 @@ MALFORMED: dict[str, dict[str, Any]] = {
 }
 
 
+# Contract: 5.attr_set, 4.bad input
 @pytest.mark.parametrize("case", MALFORMED)
 async def test_a_malformed_write_stores_nothing(
     world: RedisWorld, backend: Backend, case: str

@@ -1,5 +1,7 @@
 """Several events in one script (contract, section 5, create_batch)."""
 
+# Contract: 5.create_batch
+
 from __future__ import annotations
 
 import asyncio
@@ -89,6 +91,7 @@ async def test_every_type_that_may_be_in_it(world: RedisWorld) -> None:
     await check_invariants(world)
 
 
+# Contract: 5.batch outcomes
 async def test_survivors_commit_and_the_rejected_leave_nothing(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await e.write(world, run_id, *pair("old"), e.step_completed("old"), e.wait_created("w"))
@@ -121,6 +124,7 @@ async def test_survivors_commit_and_the_rejected_leave_nothing(world: RedisWorld
     await check_invariants(world)
 
 
+# Contract: 5.batch outcomes
 async def test_items_are_judged_in_order(world: RedisWorld) -> None:
     """What stands behind the end of the run meets a finished run."""
     run_id = await e.new_run(world)
@@ -146,6 +150,7 @@ async def test_items_are_judged_in_order(world: RedisWorld) -> None:
     await check_invariants(world)
 
 
+# Contract: 5.batch outcomes
 async def test_a_batch_that_is_refused_altogether_stores_nothing(
     world: RedisWorld, backend: Backend
 ) -> None:
@@ -165,6 +170,7 @@ async def test_a_batch_that_is_refused_altogether_stores_nothing(
     assert backend.dump() == before
 
 
+# Contract: 5.create_batch, 5.event ceiling
 async def test_the_ceiling_counts_inside_of_a_batch(backend: Backend) -> None:
     async with backend.world(max_events_per_run=5) as world:
         run_id = await e.new_run(world)
@@ -177,6 +183,7 @@ async def test_the_ceiling_counts_inside_of_a_batch(backend: Backend) -> None:
 # -- born running --------------------------------------------------------------------------
 
 
+# Contract: 5.born running
 @pytest.mark.parametrize("state", ["pending", "running", "completed"])
 async def test_a_pair_is_one_claim(world: RedisWorld, state: str) -> None:
     """Where the step exists both are refused, and it is untouched."""
@@ -190,6 +197,38 @@ async def test_a_pair_is_one_claim(world: RedisWorld, state: str) -> None:
     found = (await world.events.create_batch(run_id, pair("a"))).results
     assert [told(each) for each in found] == [(409, "conflict")] * 2
     assert await world.steps.get(run_id, "a") == before
+
+
+# Contract: 5.born running, 1.rivals
+@pytest.mark.parametrize(
+    "creation",
+    [
+        e.event("step_created", "a"),
+        e.step_created("a") | {"specVersion": 8},
+        e.step_created("a", input=b"x" * 2000),
+    ],
+    ids=["no data", "a newer version", "too large"],
+)
+async def test_a_pair_whose_creation_is_wrong_starts_nothing(
+    backend: Backend, creation: e.Wire
+) -> None:
+    async with backend.world(max_payload_bytes=1000) as world:
+        run_id = await e.new_run(world)
+        batch = [creation, e.step_started("a")]
+        found = (await world.events.create_batch(run_id, batch)).results
+        assert [each.status for each in found] == [400, 404]
+        await e.write(world, run_id, e.step_created("a"))
+        before = await world.steps.get(run_id, "a")
+        found = (await world.events.create_batch(run_id, batch)).results
+        assert [each.status for each in found] == [400, 409]
+        assert await world.steps.get(run_id, "a") == before
+
+
+async def test_a_pair_of_a_step_that_an_ended_run_has(world: RedisWorld) -> None:
+    run_id = await e.new_run(world)
+    await e.write(world, run_id, *pair("a"), COMPLETED)
+    found = (await world.events.create_batch(run_id, pair("a"))).results
+    assert [told(each) for each in found] == [(409, "conflict")] * 2
 
 
 async def test_of_rivals_for_a_pair_one_wins(backend: Backend) -> None:
@@ -211,6 +250,7 @@ async def test_of_rivals_for_a_pair_one_wins(backend: Backend) -> None:
         await check_invariants(one)
 
 
+# Contract: 5.born running
 async def test_a_pair_that_never_began_is_two_events(world: RedisWorld) -> None:
     """Refused for another reason than the step, each has the error of its own creation."""
     run_id = await e.new_run(world, "completed")
@@ -218,6 +258,7 @@ async def test_a_pair_that_never_began_is_two_events(world: RedisWorld) -> None:
     assert [told(each) for each in found] == [(409, "conflict"), (410, "run-expired")]
 
 
+# Contract: 5.born running
 async def test_other_events_may_lie_between_a_pair(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     batch = [e.step_created("a"), e.step_created("b"), e.step_started("a"), e.step_started("b")]
@@ -228,6 +269,7 @@ async def test_other_events_may_lie_between_a_pair(world: RedisWorld) -> None:
 # -- what it is made of --------------------------------------------------------------------
 
 
+# Contract: 5.create_batch, 5.occurred_at
 async def test_each_event_may_have_its_own_time(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -247,6 +289,7 @@ async def test_each_event_may_have_its_own_time(world: RedisWorld) -> None:
     assert [each.status for each in found] == [200]
 
 
+# Contract: 5.create_batch, 3.payloads
 async def test_payloads_come_back_byte_by_byte(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     batch = [
@@ -265,6 +308,7 @@ async def test_payloads_come_back_byte_by_byte(world: RedisWorld) -> None:
     assert "input" not in bare.step.model_fields_set
 
 
+# Contract: 5.batch outcomes
 async def test_an_event_that_is_wrong_by_itself_is_refused_by_itself(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     batch = [
@@ -303,6 +347,7 @@ REFUSED: Final[dict[str, list[Any]]] = {
 }
 
 
+# Contract: 5.batch refusals
 @pytest.mark.parametrize("name", REFUSED)
 async def test_what_can_t_be_a_batch(world: RedisWorld, backend: Backend, name: str) -> None:
     """Whether or not the run exists; and nothing of it is stored."""
@@ -334,6 +379,7 @@ async def test_the_largest_batch(world: RedisWorld) -> None:
     await check_invariants(world)
 
 
+# Contract: 5.batch refusals
 @pytest.mark.parametrize(
     "options", [{"resolve_data": "some"}, {"request_id": 7}, {"enqueue": Enqueue("orders", {})}]
 )

@@ -116,6 +116,7 @@ async def test_without_a_run_and_on_one_that_is_not_ours(world: RedisWorld) -> N
             assert await batched(world, run_id, wire) == one, wire
 
 
+# Contract: 5.batch refusals
 @pytest.mark.parametrize(
     "batch",
     [
@@ -126,7 +127,6 @@ async def test_without_a_run_and_on_one_that_is_not_ours(world: RedisWorld) -> N
     ],
     ids=["alone", "None", "of a pair", "of a later pair"],
 )
-# Contract: 5.batch refusals
 async def test_an_input_of_a_start_refuses_the_whole_batch(
     world: RedisWorld, backend: Backend, batch: list[e.Wire]
 ) -> None:

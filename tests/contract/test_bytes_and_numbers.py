@@ -1,5 +1,7 @@
 """Payloads are opaque bytes, numbers are exact, names are any text (contract, section 3)."""
 
+# Contract: 3.payloads
+
 from __future__ import annotations
 
 import asyncio
@@ -217,6 +219,7 @@ def exact(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
+# Contract: 3.event data
 async def test_structured_data_is_exact(world: RedisWorld) -> None:
     run_id = await new_run(world, executionContext=STRUCTURE, input=STRUCTURE)
     run = await world.runs.get(run_id)
@@ -230,6 +233,7 @@ async def test_structured_data_is_exact(world: RedisWorld) -> None:
     assert exact(made["attempt"], 2**53 + 1)
 
 
+# Contract: 7.sending
 async def test_messages_are_exact(world: RedisWorld) -> None:
     await world.queue.send("__wkf_workflow_w", STRUCTURE, headers={"h\x00\u00e9": "v:{}*\n"})
     (message,) = await world.queue.claim("__wkf_workflow_")
@@ -237,6 +241,7 @@ async def test_messages_are_exact(world: RedisWorld) -> None:
     assert message.headers == {"h\x00\u00e9": "v:{}*\n"}
 
 
+# Contract: 3.dates
 async def test_dates_have_milliseconds_in_utc(world: RedisWorld) -> None:
     moment = datetime(2030, 1, 2, 3, 4, 5, 678901, tzinfo=timezone(timedelta(hours=2)))
     stored = datetime(2030, 1, 2, 1, 4, 5, 678000, tzinfo=UTC)
@@ -300,6 +305,7 @@ NAMES: Final = (
 """Any two of them stay apart, whatever a key, a pattern or a command makes of them."""
 
 
+# Contract: 3.step
 async def test_any_text_names_a_step(world: RedisWorld) -> None:
     run_id = await new_run(world)
     for name in NAMES:
@@ -316,6 +322,7 @@ async def test_any_text_names_a_step(world: RedisWorld) -> None:
         assert len(found.data) == 3
 
 
+# Contract: 3.hook
 async def test_any_text_names_a_hook_and_its_token(world: RedisWorld) -> None:
     run_id = await new_run(world)
     for name in NAMES:
@@ -346,6 +353,7 @@ async def test_any_text_names_a_hook_and_its_token(world: RedisWorld) -> None:
         assert freed.hook is not None, name
 
 
+# Contract: 3.wait
 async def test_any_text_names_a_wait(world: RedisWorld) -> None:
     run_id = await new_run(world)
     moment = datetime(2040, 1, 1, tzinfo=UTC)
@@ -358,6 +366,7 @@ async def test_any_text_names_a_wait(world: RedisWorld) -> None:
         assert wait.resume_at == moment + timedelta(seconds=number)
 
 
+# Contract: 3.run
 async def test_any_text_names_a_workflow(world: RedisWorld) -> None:
     names = (*NAMES, "")
     ids = {}
@@ -374,6 +383,7 @@ async def test_any_text_names_a_workflow(world: RedisWorld) -> None:
     assert (await world.runs.get(ids["\x00"])).encryption_public_key == "\x00"
 
 
+# Contract: 5.attributes
 async def test_any_text_is_an_attribute(world: RedisWorld) -> None:
     names = [name for name in NAMES if len(name) <= 256]
     run_id = await new_run(world, attributes={name: name for name in names[:10]})
@@ -383,6 +393,7 @@ async def test_any_text_is_an_attribute(world: RedisWorld) -> None:
     assert (await world.runs.get(run_id)).attributes == {}
 
 
+# Contract: 8.listing
 async def test_any_text_names_a_stream(world: RedisWorld) -> None:
     run_id = await new_run(world)
     for name in NAMES:
@@ -393,6 +404,7 @@ async def test_any_text_names_a_stream(world: RedisWorld) -> None:
         assert [chunk async for chunk in world.streams.read(run_id, name)] == [name.encode()]
 
 
+# Contract: 7.idempotency keys
 async def test_any_text_is_an_idempotency_key(world: RedisWorld) -> None:
     """Of one run, and of runs whose ids are any text too."""
     runs = [await new_run(world), "no:run", "no%3Arun", "\x00{}*"]
@@ -408,6 +420,7 @@ async def test_any_text_is_an_idempotency_key(world: RedisWorld) -> None:
     assert len(set(sent.values())) == len(runs) * len(NAMES)
 
 
+# Contract: 7.sending
 async def test_any_text_names_a_queue(world: RedisWorld) -> None:
     for name in NAMES:
         queue_name = f"__wkf_workflow_{name}"
@@ -469,6 +482,7 @@ def lone_surrogate_calls(world: RedisWorld, run_id: str) -> dict[str, Awaitable[
     }
 
 
+# Contract: 4.bad input
 async def test_lone_surrogates_are_refused_alone(world: RedisWorld, backend: Backend) -> None:
     """UTF-8 does not carry them. The error is the caller's, not that of the others of its tick."""
     run_id = await new_run(world)
@@ -485,6 +499,7 @@ async def test_lone_surrogates_are_refused_alone(world: RedisWorld, backend: Bac
     assert backend.dump() == before
 
 
+# Contract: 4.bad input
 async def test_what_has_no_encoding_is_refused(world: RedisWorld, backend: Backend) -> None:
     run_id = await new_run(world)
     before = backend.dump()
@@ -500,6 +515,7 @@ async def test_what_has_no_encoding_is_refused(world: RedisWorld, backend: Backe
     assert backend.dump() == before
 
 
+# Contract: 4.bad input
 async def test_what_could_not_be_read_back_is_refused(world: RedisWorld, backend: Backend) -> None:
     """A structure of more levels than the decoder takes would spoil its log, or its topic."""
     run_id = await new_run(world)

@@ -1,5 +1,7 @@
 """Cancelling many runs at once (contract, section 6)."""
 
+# Contract: 6.cancel_many
+
 from __future__ import annotations
 
 import asyncio
@@ -70,6 +72,7 @@ async def test_hooks_and_waits_go_with_it(world: RedisWorld) -> None:
     await check_invariants(world)
 
 
+# Contract: 6.cancel_many, 1.rivals
 async def test_of_rivals_one_cancels(backend: Backend) -> None:
     namespace = backend.namespace()
     async with (

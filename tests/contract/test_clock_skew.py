@@ -99,6 +99,7 @@ def id_time(run_id: str) -> datetime:
     return datetime.fromtimestamp(run_id_time(run_id) / 1000, UTC)
 
 
+# Contract: 3.times
 async def test_times_come_from_the_server(machines: list[Machine], real_backend: Backend) -> None:
     for machine in machines:
         begin = server_now(real_backend)
@@ -131,6 +132,7 @@ async def test_times_come_from_the_server(machines: list[Machine], real_backend:
             assert begin - timedelta(milliseconds=1) <= moment <= end
 
 
+# Contract: 2.run ids
 async def test_run_ids_tell_the_servers_time(machines: list[Machine]) -> None:
     """Runs are listed by their ids: those of a machine that is ahead must not come first."""
     ids = []
@@ -141,6 +143,7 @@ async def test_run_ids_tell_the_servers_time(machines: list[Machine]) -> None:
         ids.append(run.run_id)
 
 
+# Contract: 2.run ids
 async def test_run_ids_tell_the_servers_time_when_the_clock_jumps(
     machines: list[Machine], skew: Skew
 ) -> None:
@@ -152,6 +155,7 @@ async def test_run_ids_tell_the_servers_time_when_the_clock_jumps(
         assert abs(id_time(run.run_id) - run.created_at) < NEAR
 
 
+# Contract: 2.run ids
 async def test_the_age_of_a_clients_run_id_is_judged_by_the_server(
     machines: list[Machine], real_backend: Backend
 ) -> None:
@@ -166,6 +170,7 @@ async def test_the_age_of_a_clients_run_id_is_judged_by_the_server(
                     await world.events.create(run_id_at(now - age), run_created())
 
 
+# Contract: 5.step_started
 async def test_retry_after_is_judged_by_the_server(
     machines: list[Machine], real_backend: Backend
 ) -> None:
@@ -185,6 +190,7 @@ async def test_retry_after_is_judged_by_the_server(
             await write(world, run_id, step_started(step_id))
 
 
+# Contract: 7.delay, 7.lease
 async def test_delays_and_leases_are_judged_by_the_server(
     machines: list[Machine], real_backend: Backend
 ) -> None:
@@ -211,6 +217,7 @@ async def test_delays_and_leases_are_judged_by_the_server(
         assert await machines[1].world.queue.ack(held)
 
 
+# Contract: 5.hook retention
 async def test_the_limit_of_a_hooks_retention_is_judged_by_the_server(
     machines: list[Machine], real_backend: Backend, skew: Skew
 ) -> None:
@@ -226,6 +233,7 @@ async def test_the_limit_of_a_hooks_retention_is_judged_by_the_server(
             await write(world, run_id, run_ended("completed"))
 
 
+# Contract: 3.times
 async def test_machines_that_disagree_about_the_time_share_a_run(machines: list[Machine]) -> None:
     """One run, each event from another machine: times never go back."""
     with machines[1].at_work() as world:

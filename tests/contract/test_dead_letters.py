@@ -1,5 +1,7 @@
 """Dead letters: what is put aside can be looked at, sent again, deleted (contract, section 7)."""
 
+# Contract: 7.dead letters
+
 from __future__ import annotations
 
 from typing import Any, Final

@@ -67,6 +67,7 @@ async def everything(world: RedisWorld) -> str:
     return run_id
 
 
+# Contract: 4.no false success
 async def test_a_write_waits_for_a_replica(primary: Server) -> None:
     with contextlib.closing(redis.Redis.from_url(primary.url)) as client:
         async with RedisWorld(primary.url, durability="replica", durability_timeout=0.05) as world:
@@ -92,6 +93,7 @@ async def test_a_write_waits_for_a_replica(primary: Server) -> None:
                 assert replica.xlen(keys.stream("last")) == 1
 
 
+# Contract: 4.no false success
 @pytest.mark.parametrize("kind", ["redis8", "valkey9"])
 async def test_a_write_waits_for_the_disk(kind: str) -> None:
     with server_of(kind, "--appendonly", "yes", "--appendfsync", "always") as server:
@@ -99,6 +101,7 @@ async def test_a_write_waits_for_the_disk(kind: str) -> None:
             await everything(world)
 
 
+# Contract: 4.no false success
 async def test_a_disk_that_does_not_keep_up() -> None:
     with (
         server_of("redis8", "--appendonly", "yes", "--appendfsync", "no") as server,
@@ -182,6 +185,7 @@ def test_what_can_not_be(options: dict[str, Any], match: str) -> None:
         memory_world(**options)
 
 
+# Contract: 4.no false success
 async def test_a_continuation_is_waited_for_with_its_ack(primary: Server) -> None:
     async with RedisWorld(primary.url) as world:
         await world.queue.send(NAME, {"n": 1})

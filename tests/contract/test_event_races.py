@@ -4,6 +4,8 @@ Exactly one of them wins, the others get the typed error that runtimes swallow, 
 is a log with dense slots that makes exactly the entities that are read.
 """
 
+# Contract: 1.rivals
+
 from __future__ import annotations
 
 import asyncio
@@ -112,6 +114,7 @@ RACES: Final = {
 }
 
 
+# Contract: 1.rivals, 5.ends of steps, 5.wait_completed, 5.hook_disposed
 @pytest.mark.parametrize("name", RACES)
 async def test_exactly_one_wins(worlds: Worlds, name: str) -> None:
     case = RACES[name]
@@ -132,6 +135,7 @@ async def test_exactly_one_wins(worlds: Worlds, name: str) -> None:
     await assert_log_folds(worlds[0], run_id)
 
 
+# Contract: 1.rivals, 5.run_created
 async def test_one_creation_of_a_run_wins(worlds: Worlds) -> None:
     run_id = e.new_run_id()
     rivals = [e.run_created(input=bytes([i])) for i in range(CALLERS)]
@@ -143,6 +147,7 @@ async def test_one_creation_of_a_run_wins(worlds: Worlds) -> None:
     await assert_log_folds(worlds[0], run_id)
 
 
+# Contract: 1.rivals, 5.lazy start
 async def test_lazy_starts_and_creations_of_a_step_have_one_winner(worlds: Worlds) -> None:
     """A deferred creation must not start a step that somebody else created."""
     run_id = await e.new_run(worlds[0])
@@ -158,6 +163,7 @@ async def test_lazy_starts_and_creations_of_a_step_have_one_winner(worlds: World
 # -- several may succeed -------------------------------------------------------------------
 
 
+# Contract: 1.rivals, 5.run_started
 async def test_all_starts_of_a_run_succeed_and_one_is_recorded(worlds: Worlds) -> None:
     run_id = await e.new_run(worlds[0], "pending")
     won, lost = split(await e.race(worlds, run_id, [e.event("run_started")] * CALLERS))
@@ -172,6 +178,7 @@ async def test_all_starts_of_a_run_succeed_and_one_is_recorded(worlds: Worlds) -
     await assert_log_folds(worlds[0], run_id)
 
 
+# Contract: 1.rivals, 5.resilient start
 async def test_resilient_starts_and_a_creation_make_one_run(worlds: Worlds) -> None:
     run_id = e.new_run_id()
     rivals = [e.resilient_start(input=bytes([i])) for i in range(CALLERS)]
@@ -187,6 +194,7 @@ async def test_resilient_starts_and_a_creation_make_one_run(worlds: Worlds) -> N
     await assert_log_folds(worlds[0], run_id)
 
 
+# Contract: 1.rivals, 5.ends of runs
 async def test_all_cancellations_succeed_and_the_first_ends_the_run(worlds: Worlds) -> None:
     run_id = await e.new_run(worlds[0])
     await e.write(worlds[0], run_id, e.hook_created(), e.wait_created())
@@ -198,6 +206,7 @@ async def test_all_cancellations_succeed_and_the_first_ends_the_run(worlds: Worl
     await assert_log_folds(worlds[0], run_id)
 
 
+# Contract: 1.rivals, 5.ends of runs
 async def test_one_kind_of_end_wins(worlds: Worlds) -> None:
     run_id = await e.new_run(worlds[0])
     await e.write(worlds[0], run_id, e.lazy_start(), e.hook_created(), e.wait_created())
@@ -214,6 +223,7 @@ async def test_one_kind_of_end_wins(worlds: Worlds) -> None:
     await assert_log_folds(worlds[0], run_id)
 
 
+# Contract: 5.step_started
 async def test_every_bare_start_counts_an_attempt(worlds: Worlds) -> None:
     run_id = await e.new_run(worlds[0])
     await worlds[0].events.create(run_id, e.step_created())
@@ -227,6 +237,7 @@ async def test_every_bare_start_counts_an_attempt(worlds: Worlds) -> None:
     await assert_log_folds(worlds[0], run_id)
 
 
+# Contract: 5.ends of steps
 async def test_a_step_s_end_is_its_last_event(worlds: Worlds) -> None:
     """Whatever else is on its way: starts and retries come before it or not at all."""
     run_id = await e.new_run(worlds[0])
@@ -244,6 +255,7 @@ async def test_a_step_s_end_is_its_last_event(worlds: Worlds) -> None:
     await assert_log_folds(worlds[0], run_id)
 
 
+# Contract: 5.attr_set
 async def test_steps_attribute_writes_all_count(worlds: Worlds) -> None:
     run_id = await e.new_run(worlds[0])
     rivals = [e.attr_set({f"k{i}": "v", "last": str(i)}, step=f"s{i}") for i in range(CALLERS)]
@@ -254,6 +266,7 @@ async def test_steps_attribute_writes_all_count(worlds: Worlds) -> None:
     assert len(folded.run["attributes"]) == CALLERS + 1
 
 
+# Contract: 5.attributes
 async def test_no_more_attributes_get_in_than_a_run_may_have(worlds: Worlds) -> None:
     run_id = await e.new_run(worlds[0], attributes={f"k{i}": "v" for i in range(59)})
     rivals = [e.attr_set({f"new{i}": "v"}, f"attr_{i}") for i in range(CALLERS)]
@@ -266,6 +279,7 @@ async def test_no_more_attributes_get_in_than_a_run_may_have(worlds: Worlds) -> 
 # -- hooks ---------------------------------------------------------------------------------
 
 
+# Contract: 1.rivals, 5.hook_conflict
 async def test_a_token_has_one_owner(worlds: Worlds) -> None:
     runs = [await e.new_run(worlds[0]) for _ in range(CALLERS)]
     won, lost = split(await e.race(worlds, runs, [e.hook_created(token="shared")] * CALLERS))
@@ -280,6 +294,7 @@ async def test_a_token_has_one_owner(worlds: Worlds) -> None:
         await assert_log_folds(worlds[0], run_id)
 
 
+# Contract: 5.hook_created, 5.hook_conflict
 async def test_rival_replays_of_a_hook_leave_one_outcome(worlds: Worlds) -> None:
     """While its token is freed: either created or in conflict, never both."""
     owner, run_id = await e.new_run(worlds[0]), await e.new_run(worlds[0])
@@ -298,6 +313,7 @@ async def test_rival_replays_of_a_hook_leave_one_outcome(worlds: Worlds) -> None
     assert len(hooks) == (types[2:] == ["hook_created"])
 
 
+# Contract: 5.hook_disposed, 5.ends of runs
 async def test_a_token_passes_from_hook_to_hook_without_a_second_owner(worlds: Worlds) -> None:
     owner = await e.new_run(worlds[0])
     await worlds[0].events.create(owner, e.hook_created("hook_0", "shared"))
@@ -317,6 +333,7 @@ async def test_a_token_passes_from_hook_to_hook_without_a_second_owner(worlds: W
             await worlds[0].hooks.get_by_token("shared")
 
 
+# Contract: 5.hook_received
 async def test_all_that_is_received_counts(worlds: Worlds) -> None:
     run_id = await e.new_run(worlds[0])
     await worlds[0].events.create(run_id, e.hook_created())
@@ -328,6 +345,7 @@ async def test_all_that_is_received_counts(worlds: Worlds) -> None:
     assert {e.data_of(each)["payload"] for each in log[3:]} == {bytes([i]) for i in range(CALLERS)}
 
 
+# Contract: 1.rivals, 5.resume dedupe
 async def test_one_resume_is_one_event(worlds: Worlds) -> None:
     run_id = await e.new_run(worlds[0])
     await worlds[0].events.create(run_id, e.hook_created())
@@ -339,6 +357,7 @@ async def test_one_resume_is_one_event(worlds: Worlds) -> None:
     assert all(each.event == log[3] for each in won)
 
 
+# Contract: 1.rivals, 5.resume dedupe
 async def test_one_of_two_payloads_of_a_resume_stands(worlds: Worlds) -> None:
     run_id = await e.new_run(worlds[0])
     await worlds[0].events.create(run_id, e.hook_created())
@@ -361,6 +380,7 @@ async def test_one_of_two_payloads_of_a_resume_stands(worlds: Worlds) -> None:
     assert {type(each) for each in groups[1 - winner]} == {HookResumeConflictError}
 
 
+# Contract: 5.hook_disposed
 async def test_nothing_is_received_after_the_disposal(worlds: Worlds) -> None:
     run_id = await e.new_run(worlds[0])
     await worlds[0].events.create(run_id, e.hook_created())
@@ -378,6 +398,7 @@ async def test_nothing_is_received_after_the_disposal(worlds: Worlds) -> None:
 # -- the end of a run against everything ---------------------------------------------------
 
 
+# Contract: 5.terminal runs
 async def test_nothing_begins_after_the_end_of_a_run(worlds: Worlds) -> None:
     run_id = await e.new_run(worlds[0])
     await e.write(
@@ -421,6 +442,7 @@ async def test_nothing_begins_after_the_end_of_a_run(worlds: Worlds) -> None:
         assert result.hook is not None
 
 
+# Contract: 2.slots
 async def test_every_writer_gets_a_slot_of_its_own(worlds: Worlds) -> None:
     """All kinds of events of several runs at once, over all connections."""
     runs = [await e.new_run(worlds[0]) for _ in range(4)]

@@ -4,6 +4,8 @@ Bad input is judged before any state: it is refused alike whether or not there i
 leaves every key of the server as it was.
 """
 
+# Contract: 4.bad input
+
 from __future__ import annotations
 
 from datetime import UTC, datetime
@@ -85,6 +87,7 @@ INVALID: dict[str, Any] = {
 }
 
 
+# Contract: 4.bad input, 5.events of the World's own
 @pytest.mark.parametrize("case", INVALID)
 async def test_a_malformed_event_stores_nothing(
     world: RedisWorld, backend: Backend, case: str
@@ -179,6 +182,7 @@ WIRE_FORMS: dict[str, tuple[int, str | None]] = {
 }
 
 
+# Contract: 4.statuses
 @pytest.mark.parametrize("name", WIRE_FORMS)
 def test_errors_carry_their_status_and_code(name: str) -> None:
     kind = getattr(errors, name)
@@ -189,5 +193,6 @@ def test_errors_carry_their_status_and_code(name: str) -> None:
     assert code is None or kind.code == code
 
 
+# Contract: 4.conflicts
 def test_a_resume_conflict_is_an_entity_conflict() -> None:
     assert issubclass(errors.HookResumeConflictError, errors.EntityConflictError)

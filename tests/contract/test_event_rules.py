@@ -57,6 +57,7 @@ LATER = datetime(2041, 5, 6, 7, 8, 9, 123000, tzinfo=UTC)
 # -- ids -----------------------------------------------------------------------------------
 
 
+# Contract: 2.run ids
 async def test_a_run_id_is_made_from_the_server_s_time(clocked: Clocked) -> None:
     world, clock = clocked
     await clock.set(LATER)
@@ -69,6 +70,7 @@ async def test_a_run_id_is_made_from_the_server_s_time(clocked: Clocked) -> None
     assert (result.event.run_id, result.event.event_id) == (run_id, e.event_id(1))
 
 
+# Contract: 2.run ids
 @pytest.mark.parametrize(
     ("age", "accepted"),
     [
@@ -97,6 +99,7 @@ async def test_the_age_of_a_client_s_run_id_is_limited(
     assert backend.dump() == before
 
 
+# Contract: 2.run ids
 @pytest.mark.parametrize(
     "run_id",
     [
@@ -121,6 +124,7 @@ async def test_a_run_is_not_created_under_a_malformed_id(
     assert backend.dump() == before
 
 
+# Contract: 2.run ids, 5.resilient start
 async def test_a_resilient_start_takes_a_run_id_of_any_age(clocked: Clocked) -> None:
     world, clock = clocked
     for age in (timedelta(days=400), timedelta(days=-400)):
@@ -130,6 +134,7 @@ async def test_a_resilient_start_takes_a_run_id_of_any_age(clocked: Clocked) -> 
         assert result.run.status == "running"
 
 
+# Contract: 2.slots, 5.nothing left behind
 async def test_slots_are_dense_over_refused_events_and_runs(world: RedisWorld) -> None:
     """A rejected write takes no slot, and each run counts for itself."""
     runs = [await e.new_run(world), await e.new_run(world)]
@@ -144,6 +149,7 @@ async def test_slots_are_dense_over_refused_events_and_runs(world: RedisWorld) -
         assert ids == sorted(ids, key=str)
 
 
+# Contract: 1.ids of a run
 async def test_correlation_ids_are_of_their_run(world: RedisWorld) -> None:
     runs = [await e.new_run(world), await e.new_run(world)]
     for run_id in runs:
@@ -159,6 +165,7 @@ async def test_correlation_ids_are_of_their_run(world: RedisWorld) -> None:
         await assert_log_folds(world, run_id)
 
 
+# Contract: 1.ids of a run
 @pytest.mark.parametrize("odd", ["a/b:c", "{x}", "%41", "\u00e9\U0001f600", " ", "*", "a\x00b"])
 async def test_correlation_ids_are_any_text(world: RedisWorld, odd: str) -> None:
     run_id = await e.new_run(world)
@@ -177,6 +184,7 @@ async def test_correlation_ids_are_any_text(world: RedisWorld, odd: str) -> None
 # -- spec versions -------------------------------------------------------------------------
 
 
+# Contract: 2.spec versions
 async def test_the_spec_version_is_stamped_as_sent(world: RedisWorld) -> None:
     for sent, stamped in ((None, 7), (2, 2), (4, 4), (7, 7)):
         version = {} if sent is None else {"specVersion": sent}
@@ -192,6 +200,7 @@ async def test_the_spec_version_is_stamped_as_sent(world: RedisWorld) -> None:
         assert (await world.waits.get(run_id, "wait_1")).spec_version == stamped
 
 
+# Contract: 2.spec versions
 async def test_an_event_s_spec_version_is_its_own(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     result = await world.events.create(run_id, {**e.step_created(), "specVersion": 5})
@@ -200,6 +209,7 @@ async def test_an_event_s_spec_version_is_its_own(world: RedisWorld) -> None:
     assert (await world.runs.get(run_id)).spec_version == 7
 
 
+# Contract: 2.spec versions
 @pytest.mark.parametrize("version", [1, 8, 100])
 @pytest.mark.parametrize(
     "wire", [e.run_created(), e.resilient_start()], ids=["created", "started"]
@@ -213,6 +223,7 @@ async def test_a_run_of_a_version_that_is_not_ours_is_not_created(
     assert backend.dump() == before
 
 
+# Contract: 5.order of checks, 2.spec versions
 @pytest.mark.parametrize("version", ["1", "8"])
 async def test_the_spec_version_is_judged_before_run_and_entity_state(
     world: RedisWorld, backend: Backend, version: str
@@ -262,6 +273,7 @@ FULL_CREATION: dict[str, Any] = {
 }
 
 
+# Contract: 5.run_created, 5.resilient start, 3.run
 @pytest.mark.parametrize("kind", ["run_created", "run_started"])
 async def test_a_run_keeps_every_field_it_is_created_with(world: RedisWorld, kind: str) -> None:
     run_id = e.new_run_id()
@@ -284,6 +296,7 @@ async def test_a_run_keeps_every_field_it_is_created_with(world: RedisWorld, kin
     assert e.data_of(first) == FULL_CREATION
 
 
+# Contract: 5.run_created, 5.resilient start
 @pytest.mark.parametrize("kind", ["run_created", "run_started"])
 async def test_empty_texts_count_as_given(world: RedisWorld, kind: str) -> None:
     run_id = e.new_run_id()
@@ -293,6 +306,7 @@ async def test_empty_texts_count_as_given(world: RedisWorld, kind: str) -> None:
     assert {name: run.get(name) for name in data} == data
 
 
+# Contract: 5.resilient start
 @pytest.mark.parametrize("missing", ["deploymentId", "workflowName", "input"])
 async def test_a_start_without_all_that_a_run_is_made_of_creates_none(
     world: RedisWorld, backend: Backend, missing: str
@@ -305,6 +319,7 @@ async def test_a_start_without_all_that_a_run_is_made_of_creates_none(
     assert backend.dump() == before
 
 
+# Contract: 5.resilient start
 async def test_a_resilient_start_is_two_events_and_a_late_creation_conflicts(
     clocked: Clocked,
 ) -> None:
@@ -324,6 +339,7 @@ async def test_a_resilient_start_is_two_events_and_a_late_creation_conflicts(
     await assert_log_folds(world, run_id)
 
 
+# Contract: 5.resilient start
 async def test_a_resilient_start_of_a_run_that_exists_changes_none_of_its_fields(
     world: RedisWorld,
 ) -> None:
@@ -342,6 +358,7 @@ async def test_a_resilient_start_of_a_run_that_exists_changes_none_of_its_fields
     assert await e.log_types(world, run_id) == ["run_created", "run_started"]
 
 
+# Contract: 3.unstored data, 5.run_started
 async def test_the_data_of_a_start_is_not_stored(world: RedisWorld) -> None:
     run_id = await e.new_run(world, "pending")
     result = await world.events.create(run_id, e.resilient_start(more=1))
@@ -351,6 +368,7 @@ async def test_the_data_of_a_start_is_not_stored(world: RedisWorld) -> None:
         assert "eventData" not in started.to_wire()
 
 
+# Contract: 5.run_started, 5.event ceiling
 async def test_a_start_of_a_running_run_changes_nothing_and_preloads(
     world: RedisWorld, backend: Backend
 ) -> None:
@@ -368,6 +386,7 @@ async def test_a_start_of_a_running_run_changes_nothing_and_preloads(
     assert backend.dump() == before
 
 
+# Contract: 5.run_started
 async def test_a_start_preloads_a_long_log_from_its_beginning(world: RedisWorld) -> None:
     """It may come as a first page; page and rest are the whole log."""
     run_id = await e.new_run(world)
@@ -380,6 +399,7 @@ async def test_a_start_preloads_a_long_log_from_its_beginning(world: RedisWorld)
     assert result.events + rest.data == await e.log(world, run_id)
 
 
+# Contract: 3.times
 async def test_times_of_entities_are_those_of_their_events(clocked: Clocked) -> None:
     world, clock = clocked
     run_id = await e.new_run(world, "pending")
@@ -408,6 +428,7 @@ async def test_times_of_entities_are_those_of_their_events(clocked: Clocked) -> 
     await assert_log_folds(world, run_id)
 
 
+# Contract: 5.ends of runs, 5.terminal runs
 async def test_a_second_cancellation_is_one_more_event_and_changes_no_run(
     clocked: Clocked,
 ) -> None:
@@ -425,6 +446,7 @@ async def test_a_second_cancellation_is_one_more_event_and_changes_no_run(
     ]
 
 
+# Contract: 5.ends of runs
 async def test_the_reason_of_a_cancellation_is_kept_on_the_event_only(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     longest = "\U0001f600" * 256  # 512 UTF-16 units
@@ -434,6 +456,7 @@ async def test_the_reason_of_a_cancellation_is_kept_on_the_event_only(world: Red
     assert longest not in repr(result.run.to_wire())
 
 
+# Contract: 5.ends of runs
 @pytest.mark.parametrize("status", e.TERMINAL)
 async def test_the_end_of_a_run_takes_hooks_tokens_and_waits_but_no_step(
     world: RedisWorld, status: str
@@ -457,6 +480,7 @@ async def test_the_end_of_a_run_takes_hooks_tokens_and_waits_but_no_step(
         assert (await world.hooks.get_by_token(f"token_{i}")).run_id == other
 
 
+# Contract: 5.ends of runs
 async def test_a_failed_run_keeps_error_and_code(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     wire = e.event("run_failed", error=e.ALL_BYTES, errorCode="USER_ERROR")
@@ -470,6 +494,7 @@ async def test_a_failed_run_keeps_error_and_code(world: RedisWorld) -> None:
 # -- steps ---------------------------------------------------------------------------------
 
 
+# Contract: 5.step_created, 5.step_started, 5.step_retrying, 5.ends of steps
 async def test_the_life_of_a_step_over_two_attempts(clocked: Clocked) -> None:
     world, clock = clocked
     run_id = await e.new_run(world)
@@ -498,6 +523,7 @@ async def test_the_life_of_a_step_over_two_attempts(clocked: Clocked) -> None:
     await assert_log_folds(world, run_id)
 
 
+# Contract: 5.step_started, 4.too early
 async def test_a_step_starts_at_its_retry_time_and_never_before(
     clocked: Clocked, backend: Backend
 ) -> None:
@@ -518,6 +544,7 @@ async def test_a_step_starts_at_its_retry_time_and_never_before(
     assert result.step.attempt == 2
 
 
+# Contract: 5.step_retrying
 async def test_a_retry_without_a_time_clears_the_last_one(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await e.write(world, run_id, e.lazy_start(), e.step_retrying(retryAfter=LATER))
@@ -531,6 +558,7 @@ async def test_a_retry_without_a_time_clears_the_last_one(world: RedisWorld) -> 
     assert started.step.status == "running"
 
 
+# Contract: 5.step_started
 async def test_a_running_step_may_be_started_again(world: RedisWorld) -> None:
     """A worker that died in an attempt left it running."""
     run_id = await e.new_run(world)
@@ -540,6 +568,7 @@ async def test_a_running_step_may_be_started_again(world: RedisWorld) -> None:
     assert (result.step.status, result.step.attempt) == ("running", 3)
 
 
+# Contract: 5.lazy start, 3.unstored data
 async def test_a_lazy_start_is_two_events(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     wire = e.lazy_start(input=e.ALL_BYTES, ownerMessageId="msg_1", attempt=1, new=[2, 1])
@@ -558,6 +587,7 @@ async def test_a_lazy_start_is_two_events(world: RedisWorld) -> None:
     assert e.data_of(started) == rest
 
 
+# Contract: 5.lazy start
 @pytest.mark.parametrize("value", [None, "", b""], ids=repr)
 async def test_an_empty_input_makes_a_start_lazy_too(world: RedisWorld, value: object) -> None:
     run_id = await e.new_run(world)
@@ -568,6 +598,7 @@ async def test_an_empty_input_makes_a_start_lazy_too(world: RedisWorld, value: o
     assert "input" in step.to_wire()
 
 
+# Contract: 5.step_started
 async def test_a_start_with_a_name_alone_is_bare(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.events.create(run_id, e.step_created())
@@ -577,6 +608,7 @@ async def test_a_start_with_a_name_alone_is_bare(world: RedisWorld) -> None:
     assert result.event == (await e.log(world, run_id))[-1]
 
 
+# Contract: 5.terminal runs, 5.ends of steps
 async def test_a_running_step_records_its_outcome_after_the_run_s_end(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await e.write(world, run_id, e.lazy_start("a"), e.lazy_start("b"), e.lazy_start("c"))
@@ -587,6 +619,7 @@ async def test_a_running_step_records_its_outcome_after_the_run_s_end(world: Red
     await assert_log_folds(world, run_id)
 
 
+# Contract: 4.missing
 async def test_the_text_of_a_missing_step_is_the_one_that_runtimes_match(
     world: RedisWorld,
 ) -> None:
@@ -602,6 +635,7 @@ async def test_the_text_of_a_missing_step_is_the_one_that_runtimes_match(
 # -- waits ---------------------------------------------------------------------------------
 
 
+# Contract: 5.wait_created, 5.wait_completed
 async def test_the_life_of_a_wait(clocked: Clocked) -> None:
     world, clock = clocked
     run_id = await e.new_run(world)
@@ -630,6 +664,7 @@ EXTRAS: dict[str, Any] = {
 }
 
 
+# Contract: 3.event data
 async def test_event_data_is_kept_whole(world: RedisWorld) -> None:
     """Keys that no model knows are data of a newer client, which replays depend on."""
     run_id = await e.new_run(world)
@@ -661,6 +696,7 @@ async def test_event_data_is_kept_whole(world: RedisWorld) -> None:
         assert result.event == (await e.log(world, run_id))[-1], wire["eventType"]
 
 
+# Contract: 3.event data
 @pytest.mark.parametrize("kind", ["run_completed", "run_failed"])
 async def test_event_data_of_a_run_s_end_is_kept_whole(world: RedisWorld, kind: str) -> None:
     run_id = await e.new_run(world)
@@ -670,6 +706,7 @@ async def test_event_data_of_a_run_s_end_is_kept_whole(world: RedisWorld, kind: 
     assert result.event == (await e.log(world, run_id))[-1]
 
 
+# Contract: 3.event data
 async def test_a_bare_start_keeps_all_of_its_data(world: RedisWorld) -> None:
     """Only a lazy start's input lies elsewhere."""
     run_id = await e.new_run(world)
@@ -684,6 +721,7 @@ ABSENT = object()
 PAYLOAD_CASES = [*e.PAYLOADS.items(), ("absent", ABSENT)]
 
 
+# Contract: 3.payloads
 @pytest.mark.parametrize("value", [v for _, v in PAYLOAD_CASES], ids=[k for k, _ in PAYLOAD_CASES])
 async def test_payloads_come_back_as_they_were_sent(world: RedisWorld, value: object) -> None:
     """None, no field, "" and b"" are four things, in the log, the entities and the answers."""
@@ -767,6 +805,7 @@ TWINS: list[tuple[BaseEvent, e.Wire]] = [
 ]
 
 
+# Contract: 3.event
 async def test_models_and_mappings_give_the_same(clocked: Clocked, backend: Backend) -> None:
     world, clock = clocked
     run_id = e.run_id_at(clock.now)
@@ -786,6 +825,7 @@ async def test_models_and_mappings_give_the_same(clocked: Clocked, backend: Back
         assert [x.to_wire() for x in logs[0]] == [x.to_wire() for x in logs[1]]
 
 
+# Contract: 3.event
 async def test_an_event_that_was_read_can_be_written_again(world: RedisWorld) -> None:
     """Its ids and times are the World's to give: those of the request do not count."""
     source, target = await e.new_run(world), await e.new_run(world)
@@ -799,6 +839,7 @@ async def test_an_event_that_was_read_can_be_written_again(world: RedisWorld) ->
 # -- the event ceiling ---------------------------------------------------------------------
 
 
+# Contract: 5.event ceiling
 async def test_past_the_ceiling_nothing_begins_but_everything_ends(backend: Backend) -> None:
     async with backend.world(max_events_per_run=9) as world:
         run_id = await e.new_run(world)
@@ -843,6 +884,7 @@ async def test_past_the_ceiling_nothing_begins_but_everything_ends(backend: Back
         await assert_log_folds(world, run_id)
 
 
+# Contract: 5.event ceiling
 @pytest.mark.parametrize("status", e.TERMINAL)
 async def test_past_the_ceiling_a_run_can_end(backend: Backend, status: str) -> None:
     async with backend.world(max_events_per_run=1) as world:
@@ -856,6 +898,7 @@ async def test_past_the_ceiling_a_run_can_end(backend: Backend, status: str) -> 
         assert ended.run.status == status
 
 
+# Contract: 5.event ceiling
 async def test_a_repetition_is_told_as_such_past_the_ceiling(backend: Backend) -> None:
     """A rival's duplicate is swallowed by runtimes; a ceiling would fail the run."""
     async with backend.world(max_events_per_run=7) as world:
@@ -870,6 +913,7 @@ async def test_a_repetition_is_told_as_such_past_the_ceiling(backend: Backend) -
         assert again.event == first.event
 
 
+# Contract: 5.event ceiling
 async def test_there_may_be_no_ceiling(backend: Backend) -> None:
     async with backend.world(max_events_per_run=None) as world:
         created = await world.events.create(None, e.run_created())
@@ -881,6 +925,7 @@ async def test_there_may_be_no_ceiling(backend: Backend) -> None:
 # -- optional parameters -------------------------------------------------------------------
 
 
+# Contract: 5.since_cursor
 async def test_events_since_a_cursor_come_with_every_success(world: RedisWorld) -> None:
     holder = await e.new_run(world)
     await world.events.create(holder, e.hook_created("h", "taken"))
@@ -916,6 +961,7 @@ async def test_events_since_a_cursor_come_with_every_success(world: RedisWorld) 
     assert "hook_conflict" in types
 
 
+# Contract: 5.since_cursor
 async def test_events_since_a_cursor_hold_what_others_wrote(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     cursor = (await world.events.list(run_id)).cursor
@@ -931,6 +977,7 @@ async def test_events_since_a_cursor_hold_what_others_wrote(world: RedisWorld) -
     assert len(page) == 101
 
 
+# Contract: 5.since_cursor
 async def test_events_since_a_cursor_come_with_a_repeated_resume(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.events.create(run_id, e.hook_created())
@@ -943,6 +990,7 @@ async def test_events_since_a_cursor_come_with_a_repeated_resume(world: RedisWor
     assert again.events == (await e.log(world, run_id))[2:]
 
 
+# Contract: 5.since_cursor, 4.bad input
 @pytest.mark.parametrize(
     "cursor", ["", "eid:", "eid:evnt_1", "steps:1", "eid:wrun_" + "0" * 26, "eid:evnt_" + "x" * 26]
 )
@@ -956,6 +1004,7 @@ async def test_a_bad_cursor_is_refused_and_nothing_stored(
     assert backend.dump() == before
 
 
+# Contract: 5.since_cursor
 async def test_a_cursor_beyond_every_slot_either_works_or_is_refused_first(
     world: RedisWorld,
 ) -> None:
@@ -971,6 +1020,7 @@ async def test_a_cursor_beyond_every_slot_either_works_or_is_refused_first(
         assert len(await e.log(world, run_id)) == 2
 
 
+# Contract: 5.event_count
 @pytest.mark.parametrize("seen", [1, 2, 4, 5, 6, 50])
 async def test_an_event_count_brings_the_events_that_the_writer_had_not_seen(
     world: RedisWorld, seen: int
@@ -986,6 +1036,7 @@ async def test_an_event_count_brings_the_events_that_the_writer_had_not_seen(
     assert not result.has_more
 
 
+# Contract: 5.event_count
 async def test_an_event_count_spans_more_than_a_page(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await e.write(world, run_id, *[e.attr_set({"i": str(i)}) for i in range(130)])
@@ -997,6 +1048,7 @@ async def test_an_event_count_spans_more_than_a_page(world: RedisWorld) -> None:
     assert result.cursor is None
 
 
+# Contract: 5.event_count
 async def test_a_huge_event_count_is_no_error_after_the_write(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     outcome = await e.attempt(world, run_id, e.step_created(), event_count=2**70)
@@ -1004,6 +1056,7 @@ async def test_a_huge_event_count_is_no_error_after_the_write(world: RedisWorld)
     assert isinstance(outcome, EventResult) is stored, outcome
 
 
+# Contract: 5.since_cursor, 5.event_count
 async def test_a_cursor_wins_over_an_event_count(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await e.write(world, run_id, *[e.attr_set({"i": str(i)}) for i in range(3)])
@@ -1014,6 +1067,7 @@ async def test_a_cursor_wins_over_an_event_count(world: RedisWorld) -> None:
     assert result.cursor is not None
 
 
+# Contract: 5.event_count, 5.run_started
 @pytest.mark.parametrize("status", ["pending", "running"])
 async def test_a_start_with_an_event_count_still_preloads(world: RedisWorld, status: str) -> None:
     """A writer that has seen everything is owed no report, but the log that it asks for."""
@@ -1024,6 +1078,7 @@ async def test_a_start_with_an_event_count_still_preloads(world: RedisWorld, sta
     assert result.cursor is not None
 
 
+# Contract: 5.preload_events
 async def test_a_resume_can_preload_the_run_and_its_log(backend: Backend) -> None:
     async with backend.world(max_events_per_run=500) as world:
         run_id = await e.new_run(world)
@@ -1039,6 +1094,7 @@ async def test_a_resume_can_preload_the_run_and_its_log(backend: Backend) -> Non
         assert (plain.run, plain.events) == (None, None)
 
 
+# Contract: 5.preload_events, 5.resume dedupe
 async def test_a_repeated_resume_can_preload_too(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.events.create(run_id, e.hook_created())
@@ -1051,6 +1107,7 @@ async def test_a_repeated_resume_can_preload_too(world: RedisWorld) -> None:
     assert again.events == await e.log(world, run_id)
 
 
+# Contract: 3.resolve_data
 async def test_payloads_are_left_out_on_demand(world: RedisWorld) -> None:
     payloads = {"input", "output", "error", "result", "payload", "metadata"}
     run_id = e.new_run_id()
@@ -1082,6 +1139,7 @@ async def test_payloads_are_left_out_on_demand(world: RedisWorld) -> None:
     assert (await world.runs.get(run_id)).error == b"err"
 
 
+# Contract: 5.occurred_at
 async def test_when_it_happened_is_stored_beside_when_it_was_written(clocked: Clocked) -> None:
     world, clock = clocked
     run_id = await e.new_run(world)
@@ -1106,6 +1164,7 @@ async def test_when_it_happened_is_stored_beside_when_it_was_written(clocked: Cl
     assert (await world.steps.get(run_id, "step_1")).created_at == clock.now
 
 
+# Contract: 5.ignored parameters
 async def test_what_is_of_no_use_here_is_accepted(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     result = await world.events.create(
@@ -1126,6 +1185,7 @@ async def test_what_is_of_no_use_here_is_accepted(world: RedisWorld) -> None:
     assert result.events is None
 
 
+# Contract: 5.ignored parameters
 async def test_a_legacy_run_is_not_created(world: RedisWorld, backend: Backend) -> None:
     before = backend.dump()
     with pytest.raises(InvalidEventError):
@@ -1133,6 +1193,7 @@ async def test_a_legacy_run_is_not_created(world: RedisWorld, backend: Backend) 
     assert backend.dump() == before
 
 
+# Contract: 5.event ceiling
 async def test_every_result_with_a_run_has_the_ceiling(backend: Backend) -> None:
     async with backend.world(max_events_per_run=77) as world:
         run_id = e.new_run_id()

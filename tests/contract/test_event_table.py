@@ -3,6 +3,8 @@
 What is refused leaves every key of the server as it was.
 """
 
+# Contract: 5.order of checks, 5.terminal runs, 5.nothing left behind, 4.conflicts
+
 from __future__ import annotations
 
 import contextlib
@@ -114,6 +116,8 @@ async def run_state(world: RedisWorld, run_id: str) -> str:
         return "missing"
 
 
+# Contract: 5.order of checks, 5.terminal runs, 5.nothing left behind, 4.conflicts
+# Contract: 5.run_created, 5.run_started, 5.resilient start, 5.ends of runs, 5.attr_set
 @cells(RUN)
 async def test_a_run(
     world: RedisWorld, backend: Backend, event: str, state: str, outcome: Outcome
@@ -158,6 +162,8 @@ async def run_with(world: RedisWorld, paths: dict[str, list[e.Wire]], state: str
     return run_id
 
 
+# Contract: 5.terminal runs, 5.nothing left behind, 4.conflicts, 4.too early, 5.step_created
+# Contract: 5.step_started, 5.lazy start, 5.ends of steps, 5.step_retrying
 @cells(STEP)
 async def test_a_step(
     world: RedisWorld, backend: Backend, event: str, state: str, outcome: Outcome
@@ -206,6 +212,8 @@ async def hook_in(world: RedisWorld, state: str) -> str:
     return run_id
 
 
+# Contract: 5.terminal runs, 5.nothing left behind, 4.conflicts, 5.hook_created
+# Contract: 5.hook_conflict, 5.hook_received, 5.hook_disposed
 @cells(HOOK)
 async def test_a_hook(
     world: RedisWorld, backend: Backend, event: str, state: str, outcome: Outcome
@@ -230,6 +238,8 @@ async def wait_state(world: RedisWorld, run_id: str) -> str:
         return "missing"
 
 
+# Contract: 5.terminal runs, 5.nothing left behind, 4.conflicts, 5.wait_created
+# Contract: 5.wait_completed
 @cells(WAIT)
 async def test_a_wait(
     world: RedisWorld, backend: Backend, event: str, state: str, outcome: Outcome

@@ -25,6 +25,7 @@ Clocked = tuple[RedisWorld, ManualClock]
 # -- creation ------------------------------------------------------------------------------
 
 
+# Contract: 3.hook, 5.hook_created
 async def test_a_hook_is_created_with_all_its_fields(backend: Backend) -> None:
     async with backend.world(environment="production") as world:
         run_id = await e.new_run(world)
@@ -54,6 +55,7 @@ async def test_a_hook_is_created_with_all_its_fields(backend: Backend) -> None:
         }
 
 
+# Contract: 3.hook
 async def test_what_a_hook_does_not_say_is_false_or_empty(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.events.create(run_id, e.hook_created())
@@ -88,6 +90,7 @@ CONTEXTS: list[tuple[dict[str, Any] | None, dict[str, Any]]] = [
 ]
 
 
+# Contract: 3.mirrored
 @pytest.mark.parametrize(
     ("context", "mirrored"), CONTEXTS, ids=["none", "empty", "full", "types", "inner", "null"]
 )
@@ -118,6 +121,7 @@ async def test_a_hook_mirrors_what_a_resume_needs_of_its_run(
     assert listed["resumeContext"] == expected
 
 
+# Contract: 5.hook retention
 @pytest.mark.parametrize("limit", [timedelta(days=365), timedelta(hours=1)], ids=str)
 async def test_a_token_is_kept_no_longer_than_the_limit(
     backend: Backend, limit: timedelta
@@ -140,6 +144,7 @@ async def test_a_token_is_kept_no_longer_than_the_limit(
 # -- tokens --------------------------------------------------------------------------------
 
 
+# Contract: 5.hook_conflict
 async def test_a_taken_token_is_recorded_as_a_conflict(world: RedisWorld) -> None:
     owner, run_id = await e.new_run(world), await e.new_run(world)
     await world.events.create(owner, e.hook_created("hook_0", "shared"))
@@ -156,6 +161,7 @@ async def test_a_taken_token_is_recorded_as_a_conflict(world: RedisWorld) -> Non
     assert (await world.hooks.get_by_token("shared")).run_id == owner
 
 
+# Contract: 5.hook_conflict
 async def test_a_run_can_be_in_conflict_with_itself(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.events.create(run_id, e.hook_created("hook_1", "shared"))
@@ -165,6 +171,7 @@ async def test_a_run_can_be_in_conflict_with_itself(world: RedisWorld) -> None:
     assert e.data_of(result.event) == {"token": "shared", "conflictingRunId": run_id}
 
 
+# Contract: 5.hook_created
 async def test_a_repeated_creation_leaves_the_hook_and_its_token(world: RedisWorld) -> None:
     """Under the same token or another one, while it lives and after its disposal."""
     run_id = await e.new_run(world)
@@ -187,6 +194,7 @@ async def test_a_repeated_creation_leaves_the_hook_and_its_token(world: RedisWor
     assert types[2:] == ["hook_created", "hook_disposed"]
 
 
+# Contract: 5.hook_conflict
 @pytest.mark.parametrize("holder", ["token taken", "token free", "another token"])
 async def test_a_conflict_is_final_for_its_hook(world: RedisWorld, holder: str) -> None:
     owner, run_id = await e.new_run(world), await e.new_run(world)
@@ -203,6 +211,7 @@ async def test_a_conflict_is_final_for_its_hook(world: RedisWorld, holder: str) 
     assert (fresh.hook is not None) is (holder == "token free")
 
 
+# Contract: 5.hook_disposed, 5.ends of runs
 @pytest.mark.parametrize("way", ["disposed", *e.TERMINAL])
 async def test_a_token_is_free_at_once(world: RedisWorld, way: str) -> None:
     owner, run_id = await e.new_run(world), await e.new_run(world)
@@ -221,6 +230,7 @@ async def test_a_token_is_free_at_once(world: RedisWorld, way: str) -> None:
     assert (await world.hooks.get_by_token("shared")).run_id == run_id
 
 
+# Contract: 5.hook_disposed
 async def test_the_token_of_a_disposal_is_not_asked_for(world: RedisWorld) -> None:
     """It is found from the hook: the event may name none, or another one."""
     run_id = await e.new_run(world)
@@ -237,6 +247,7 @@ async def test_the_token_of_a_disposal_is_not_asked_for(world: RedisWorld) -> No
     await assert_log_folds(world, run_id)
 
 
+# Contract: 5.hook_created
 async def test_tokens_are_compared_exactly(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     tokens = ["t", "T", "t ", "t\x00", "", "\u00e9", "e\u0301", "x" * 5000]
@@ -250,6 +261,7 @@ async def test_tokens_are_compared_exactly(world: RedisWorld) -> None:
 # -- receiving -----------------------------------------------------------------------------
 
 
+# Contract: 5.hook_received
 async def test_what_is_received_is_appended_and_changes_nothing_else(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.events.create(run_id, e.hook_created())
@@ -265,6 +277,7 @@ async def test_what_is_received_is_appended_and_changes_nothing_else(world: Redi
     assert (await world.hooks.get("hook_1"), await world.runs.get(run_id)) == (hook, run)
 
 
+# Contract: 5.resume dedupe
 @pytest.mark.parametrize("after", ["while it lives", "disposal", *e.TERMINAL])
 async def test_the_same_resume_is_recorded_once(
     world: RedisWorld, backend: Backend, after: str
@@ -291,6 +304,7 @@ async def test_the_same_resume_is_recorded_once(
     assert backend.dump() == before
 
 
+# Contract: 5.resume dedupe, 3.resolve_data
 async def test_a_repeated_resume_leaves_payloads_out_on_demand(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.events.create(run_id, e.hook_created())
@@ -301,6 +315,7 @@ async def test_a_repeated_resume_leaves_payloads_out_on_demand(world: RedisWorld
         assert e.data_of(result.event) == {"token": "t"}
 
 
+# Contract: 5.resume dedupe
 @pytest.mark.parametrize("state", ["live", "run ended"])
 async def test_a_resume_of_another_hook_or_payload_is_a_conflict(
     world: RedisWorld, backend: Backend, state: str
@@ -320,6 +335,7 @@ async def test_a_resume_of_another_hook_or_payload_is_a_conflict(
     assert backend.dump() == before
 
 
+# Contract: 5.resume dedupe
 async def test_a_digest_that_is_missing_on_either_side_matches(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.events.create(run_id, e.hook_created())
@@ -334,6 +350,7 @@ async def test_a_digest_that_is_missing_on_either_side_matches(world: RedisWorld
         assert len(ids) == 1
 
 
+# Contract: 5.resume dedupe
 async def test_two_resumes_are_two_events_even_when_alike(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.events.create(run_id, e.hook_created())
@@ -345,6 +362,7 @@ async def test_two_resumes_are_two_events_even_when_alike(world: RedisWorld) -> 
     assert [each.resume_id for each in received] == ["r1", "r2", "R1"]
 
 
+# Contract: 5.resume dedupe
 async def test_a_resume_id_is_of_its_run(world: RedisWorld) -> None:
     runs = [await e.new_run(world), await e.new_run(world)]
     for run_id in runs:
@@ -356,6 +374,7 @@ async def test_a_resume_id_is_of_its_run(world: RedisWorld) -> None:
         assert (result.event.run_id, result.event.event_id) == (run_id, e.event_id(4))
 
 
+# Contract: 5.resume dedupe
 async def test_a_resume_id_is_given_back_on_every_read(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.events.create(run_id, e.hook_created())
@@ -377,6 +396,7 @@ async def test_a_resume_id_is_given_back_on_every_read(world: RedisWorld) -> Non
     assert all(each.to_wire()["resumeId"] == "r" for each in found)
 
 
+# Contract: 5.resume dedupe, 5.nothing left behind
 async def test_a_refused_resume_does_not_use_up_its_id(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     with pytest.raises(HookNotFoundError):
@@ -389,6 +409,7 @@ async def test_a_refused_resume_does_not_use_up_its_id(world: RedisWorld) -> Non
         await world.events.create(e.new_run_id(), e.hook_received(), resume_id="r")
 
 
+# Contract: 5.resume dedupe
 async def test_a_resume_id_is_no_attribute_write_nor_hook(world: RedisWorld) -> None:
     """Ids that count once per run are of one kind each."""
     run_id = await e.new_run(world)

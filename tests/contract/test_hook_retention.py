@@ -1,5 +1,7 @@
 """Hooks that outlive their run until `tokenRetentionUntil` (contract, section 5)."""
 
+# Contract: 5.hook retention
+
 from __future__ import annotations
 
 from datetime import timedelta
@@ -151,6 +153,7 @@ async def test_disposing_of_it_frees_it_at_once(clocked: Clocked) -> None:
     assert await owner_of(world, "t kept") is None
 
 
+# Contract: 5.hook retention, 6.hooks
 async def test_the_newest_of_one_id_that_still_lives(clocked: Clocked) -> None:
     """Of two runs with a hook of this id: the newer one's, until it vanishes."""
     world, clock = clocked
@@ -163,6 +166,7 @@ async def test_the_newest_of_one_id_that_still_lives(clocked: Clocked) -> None:
     assert (await world.hooks.get("same")).run_id == old
 
 
+# Contract: 5.hook retention, 5.resume dedupe
 async def test_a_resume_that_was_recorded_stands(clocked: Clocked) -> None:
     """Its answer is the first event, also while its hook is only retained."""
     world, clock = clocked
@@ -173,6 +177,7 @@ async def test_a_resume_that_was_recorded_stands(clocked: Clocked) -> None:
     assert again.event == first.event
 
 
+# Contract: 5.hook retention, 5.ends of runs
 async def test_a_run_of_many_hooks_ends_at_once(clocked: Clocked) -> None:
     """Whatever their removal takes: no token is held, no hook is read, none is lost."""
     world, clock = clocked

@@ -35,8 +35,8 @@ def part_of(dump: Dump, namespace: str) -> Dump:
 async def test_two_namespaces_never_touch_each_others_keys(backend: Backend) -> None:
     first, second = backend.namespace(), backend.namespace()
     async with (
-        backend.world(namespace=first) as one,
-        backend.world(namespace=second) as two,
+        backend.world(namespace=first, partitions=1) as one,
+        backend.world(namespace=second, partitions=1) as two,
     ):
         opened = backend.dump()
         assert part_of(opened, first).keys() | part_of(opened, second).keys() == opened.keys()
@@ -53,7 +53,7 @@ async def test_two_namespaces_never_touch_each_others_keys(backend: Backend) -> 
 async def test_every_key_of_a_partition_has_one_hash_tag(backend: Backend) -> None:
     """So that each script is of one slot of a cluster, whatever names users choose."""
     namespace = backend.namespace()
-    async with backend.world(namespace=namespace) as world:
+    async with backend.world(namespace=namespace, partitions=1) as world:
         run_id = await exercise(world)
         await write(world, run_id, hook_created("}{", "}{*"))
         await world.streams.write(run_id, "{x}", b"1")

@@ -1,5 +1,7 @@
 """The sweeper: every live run has somebody who wakes it (contract, section 7)."""
 
+# Contract: 7.no run is left behind
+
 from __future__ import annotations
 
 import asyncio

@@ -94,6 +94,7 @@ async def prepared(world: RedisWorld, case: Case) -> str:
     return run_id
 
 
+# Contract: 1.rivals
 @pytest.mark.parametrize("name", EVENTS)
 async def test_an_event_without_a_message(world: RedisWorld, name: str) -> None:
     case = EVENTS[name]
@@ -107,6 +108,7 @@ async def test_an_event_without_a_message(world: RedisWorld, name: str) -> None:
     await check_invariants(world)
 
 
+# Contract: 1.rivals
 @pytest.mark.parametrize("times", LOST.values(), ids=LOST)
 @pytest.mark.parametrize("name", EVENTS)
 async def test_an_event(world: RedisWorld, name: str, times: int) -> None:
@@ -171,6 +173,7 @@ async def test_a_message_of_an_event_that_is_done_already(world: RedisWorld) -> 
     assert (stats.ready, stats.leased) == (0, 0)
 
 
+# Contract: 7.delivery
 async def test_a_send_and_a_claim(world: RedisWorld) -> None:
     with replies_lost():
         first = await send(world, content(1))
@@ -187,6 +190,7 @@ async def test_a_send_and_a_claim(world: RedisWorld) -> None:
     assert third
 
 
+# Contract: 7.lease
 async def test_a_claim_of_many_keeps_their_order(world: RedisWorld) -> None:
     """And takes nobody else's."""
     await send(world, {"of": "another worker"})
@@ -207,6 +211,7 @@ ENDS: Final[dict[str, Callable[[RedisWorld, Any], Awaitable[bool]]]] = {
 }
 
 
+# Contract: 7.receipts
 @pytest.mark.parametrize("name", ENDS)
 async def test_the_end_of_a_lease(world: RedisWorld, name: str) -> None:
     await send(world, content(1))
@@ -222,6 +227,7 @@ async def test_the_end_of_a_lease(world: RedisWorld, name: str) -> None:
     await check_invariants(world)
 
 
+# Contract: 7.dead letters
 async def test_a_death_and_what_comes_after(backend: Backend) -> None:
     async with backend.world(max_failures=1) as world:
         for _ in range(2):
@@ -247,6 +253,7 @@ async def test_a_death_and_what_comes_after(backend: Backend) -> None:
         await check_invariants(world)
 
 
+# Contract: 7.dead letters
 async def test_a_redrive_that_is_over_when_it_is_asked_again(backend: Backend) -> None:
     """Its step has ended: nothing was left to deliver, the first time too."""
     async with backend.world(max_failures=1) as world:
@@ -263,6 +270,7 @@ async def test_a_redrive_that_is_over_when_it_is_asked_again(backend: Backend) -
         assert reply[0] == b"DONE"
 
 
+# Contract: 8.one request once
 async def test_streams(world: RedisWorld) -> None:
     run_id = e.new_run_id()
     with replies_lost(2):
@@ -272,6 +280,7 @@ async def test_streams(world: RedisWorld) -> None:
     assert [chunk async for chunk in world.streams.read(run_id, "s")] == [b"1", b"2"]
 
 
+# Contract: 4.unavailable
 async def test_patience_has_an_end(backend: Backend) -> None:
     """Then nobody knows, and the error says so; asked again it is found."""
     async with backend.world(retry_timeout=0) as world:

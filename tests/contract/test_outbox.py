@@ -108,6 +108,7 @@ async def test_the_message_travels_as_a_sent_one_does(
     assert message.due_at == clock.now
 
 
+# Contract: 5.nothing left behind
 @pytest.mark.parametrize("name", [n for n in EVENTS if n not in {"attr_set", "step_started"}])
 async def test_a_refused_event_sends_nothing(
     world: RedisWorld, backend: Backend, name: str
@@ -153,6 +154,7 @@ async def test_a_bad_message_is_refused_with_its_event(
     assert backend.dump() == dump
 
 
+# Contract: 7.messages of steps
 async def test_a_step_has_one_message_whoever_sends_it(world: RedisWorld) -> None:
     """The runtime's own send, after the event that brought the message along."""
     run_id = await e.new_run(world)
@@ -163,6 +165,7 @@ async def test_a_step_has_one_message_whoever_sends_it(world: RedisWorld) -> Non
     assert (await world.queue.stats(TOPIC)).ready == 1
 
 
+# Contract: 7.messages of steps
 async def test_an_end_of_a_step_brings_no_message_of_that_step(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await e.write(world, run_id, e.step_created())
@@ -171,6 +174,7 @@ async def test_an_end_of_a_step_brings_no_message_of_that_step(world: RedisWorld
     assert await world.queue.claim(TOPIC) == []
 
 
+# Contract: 7.wakes
 async def test_wakes_of_many_steps_are_one(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     steps = [f"s{number}" for number in range(5)]
@@ -184,6 +188,7 @@ async def test_wakes_of_many_steps_are_one(world: RedisWorld) -> None:
     assert {result.message_id for result in results} == {(await only_message(world)).message_id}
 
 
+# Contract: 5.resume dedupe
 async def test_a_repeated_resume_wakes_the_run_again(world: RedisWorld) -> None:
     """Its first sender may have brought no message along."""
     run_id = await e.new_run(world)

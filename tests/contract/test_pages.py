@@ -1,5 +1,7 @@
 """Pages, cursors and limits of every listing (contract, section 6)."""
 
+# Contract: 6.pages
+
 from __future__ import annotations
 
 import asyncio
@@ -349,6 +351,7 @@ async def test_a_cursor_of_another_listing_is_refused(world: RedisWorld) -> None
                 await listing.read(world, run_id)(cursor=cursor)
 
 
+# Contract: 6.event cursors
 async def test_event_cursors_are_event_ids_too(world: RedisWorld) -> None:
     run_id = await new_run(world)
     await write(world, run_id, *(step_created(f"s{n}") for n in range(3)))
@@ -369,6 +372,7 @@ async def test_event_cursors_are_event_ids_too(world: RedisWorld) -> None:
     assert (found.data, found.cursor) == ([], f"eid:{ids[3]}")
 
 
+# Contract: 6.event cursors
 async def test_cursors_of_places_that_no_log_has(world: RedisWorld) -> None:
     """An event id is well-formed whatever its number: behind it there is nothing."""
     run_id = await new_run(world)
@@ -412,6 +416,7 @@ async def test_a_run_that_moves_between_pages(world: RedisWorld) -> None:
 HOOK_IDS: Final = ("h", "h!", "h-1", "h.1", "h/", "h/1", "h0", "h\x00", "H", "hé", "i")
 
 
+# Contract: 6.pages, 6.hooks
 async def test_all_hooks_come_by_creation_then_by_id(
     clocked: tuple[RedisWorld, ManualClock],
 ) -> None:

@@ -122,6 +122,7 @@ def test_no_number_of_partitions(backend: Backend, number: int) -> None:
 # -- listings ------------------------------------------------------------------------------
 
 
+# Contract: 6.runs, 6.pages
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("limit", [1, 3, 5, 16, 100])
 async def test_runs_are_listed_as_one(wide: Clocked, order: Any, limit: int) -> None:
@@ -135,6 +136,7 @@ async def test_runs_are_listed_as_one(wide: Clocked, order: Any, limit: int) -> 
     assert [run.run_id for page in found for run in page] == ids
 
 
+# Contract: 6.pages
 async def test_a_cursor_finds_what_came_after(wide: Clocked) -> None:
     world, _ = wide
     await runs_everywhere(world)
@@ -146,6 +148,7 @@ async def test_a_cursor_finds_what_came_after(wide: Clocked) -> None:
     assert {run.run_id for run in found.data} == {*after}
 
 
+# Contract: 6.hooks, 6.pages
 @pytest.mark.parametrize("order", ["asc", "desc"])
 async def test_hooks_are_listed_as_one(wide: Clocked, order: Any) -> None:
     """By their creation, then by their id, wherever they lie."""
@@ -166,6 +169,7 @@ async def test_hooks_are_listed_as_one(wide: Clocked, order: Any) -> None:
         assert (await world.hooks.get(f"h{number}")).run_id == newest[2]
 
 
+# Contract: 7.dead letters
 async def test_dead_letters_are_listed_as_one(wide: Clocked) -> None:
     world, clock = wide
     sent = []
@@ -195,6 +199,7 @@ async def test_dead_letters_are_listed_as_one(wide: Clocked) -> None:
 # -- queue ---------------------------------------------------------------------------------
 
 
+# Contract: 7.claim
 async def test_a_claim_takes_from_all_of_them(wide: Clocked) -> None:
     """However much lies in one, the others have their share."""
     world, _ = wide
@@ -214,6 +219,7 @@ async def test_a_claim_takes_from_all_of_them(wide: Clocked) -> None:
     assert stats.ready == 50 + len(runs) - 1 - 2 * PARTITIONS
 
 
+# Contract: 7.claim
 async def test_a_small_claim_is_fair_in_the_long_run(wide: Clocked) -> None:
     world, _ = wide
     runs = await runs_everywhere(world)
@@ -239,6 +245,7 @@ async def test_when_to_come_again(wide: Clocked) -> None:
     assert (len(batch.messages), batch.wait) == (1, 10)
 
 
+# Contract: 7.receipts, 7.continuation, 7.idempotency keys
 @pytest.mark.parametrize("payload", [content(1, "wrun_x"), health_check()], ids=["run", "none"])
 async def test_a_message_is_ended_where_it_lies(wide: Clocked, payload: dict[str, Any]) -> None:
     world, clock = wide
@@ -260,6 +267,7 @@ async def test_a_message_is_ended_where_it_lies(wide: Clocked, payload: dict[str
     assert await world.queue.topics() == [TOPIC]
 
 
+# Contract: 7.no run is left behind, 5.run retention
 async def test_a_sweep_sees_to_all_of_them(wide: Clocked) -> None:
     world, clock = wide
     runs = await runs_everywhere(world)
@@ -318,6 +326,7 @@ async def end_hook(world: RedisWorld, run_id: str, how: str) -> None:
         await e.write(world, run_id, e.run_ended("cancelled"))
 
 
+# Contract: 5.tokens across partitions
 @pytest.mark.parametrize("owner_in", range(PARTITIONS))
 async def test_a_token_has_one_hook_wherever_they_lie(wide: Clocked, owner_in: int) -> None:
     world, _ = wide
@@ -329,6 +338,7 @@ async def test_a_token_has_one_hook_wherever_they_lie(wide: Clocked, owner_in: i
     await check_invariants(world)
 
 
+# Contract: 5.tokens across partitions
 @pytest.mark.parametrize("how", ["disposal", "end", "removal"])
 @pytest.mark.parametrize("swept", [False, True], ids=["unswept", "swept"])
 async def test_a_token_is_free_in_the_same_instant(wide: Clocked, how: str, swept: bool) -> None:
@@ -351,6 +361,7 @@ async def test_a_token_is_free_in_the_same_instant(wide: Clocked, how: str, swep
     await check_invariants(world)
 
 
+# Contract: 5.tokens across partitions, 5.hook retention
 async def test_a_retained_hook_holds_its_token(wide: Clocked) -> None:
     world, clock = wide
     owner, other, third = [await run_in(world, p) for p in (1, 4, 6)]
@@ -368,6 +379,7 @@ async def test_a_retained_hook_holds_its_token(wide: Clocked) -> None:
     await check_invariants(world)
 
 
+# Contract: 5.tokens across partitions, 1.rivals
 async def test_of_rivals_one_gets_the_token(backend: Backend) -> None:
     namespace = backend.namespace()
     options: dict[str, Any] = {"namespace": namespace, "partitions": PARTITIONS}
@@ -383,6 +395,7 @@ async def test_of_rivals_one_gets_the_token(backend: Backend) -> None:
         await check_invariants(worlds[0])
 
 
+# Contract: 5.tokens across partitions
 async def test_a_reservation_whose_creator_is_gone_ends(wide: Clocked) -> None:
     """After the time that a creator has the next one gets the token, and the late one does not."""
     world, clock = wide
@@ -407,6 +420,7 @@ async def test_a_reservation_whose_creator_is_gone_ends(wide: Clocked) -> None:
     await check_invariants(world)
 
 
+# Contract: 5.tokens across partitions
 async def test_a_reservation_that_nobody_wants_goes_by_itself(wide: Clocked) -> None:
     world, clock = wide
     run_id = await run_in(world, 0)
@@ -433,6 +447,7 @@ async def test_a_reservation_that_nobody_wants_goes_by_itself(wide: Clocked) -> 
     await check_invariants(world)
 
 
+# Contract: 5.tokens across partitions, 5.hook_created
 async def test_a_stale_replay_creates_its_hook_no_second_time(wide: Clocked) -> None:
     world, _ = wide
     run_id = await run_in(world, 3)

@@ -1,5 +1,7 @@
 """Claims, leases and the one replay per run (contract, section 7)."""
 
+# Contract: 7.claim
+
 from __future__ import annotations
 
 from datetime import timedelta
@@ -73,6 +75,7 @@ async def test_bad_claims_and_leases_are_refused(backend: Backend, world: RedisW
     assert backend.dump() == before
 
 
+# Contract: 7.receipts
 async def test_every_lease_has_a_receipt_of_its_own(world: RedisWorld) -> None:
     receipts = []
     await send(world, content(1))
@@ -103,6 +106,7 @@ async def test_namespaces_share_a_server_unseen(backend: Backend) -> None:
 # -- attempts and leases --------------------------------------------------------------------
 
 
+# Contract: 7.delivery, 2.message ids
 async def test_an_attempt_is_counted_for_every_lease(clocked: Clocked) -> None:
     """Also for lost ones; failures are counted apart, and the id stays."""
     world, clock = clocked
@@ -123,6 +127,7 @@ async def test_an_attempt_is_counted_for_every_lease(clocked: Clocked) -> None:
     assert message.message_id == sent
 
 
+# Contract: 7.delivery
 async def test_a_message_that_was_given_back_is_due_at_once_as_it_was(clocked: Clocked) -> None:
     """Its worker had no time for it, so that neither a failure nor an attempt is its."""
     world, clock = clocked
@@ -134,6 +139,7 @@ async def test_a_message_that_was_given_back_is_due_at_once_as_it_was(clocked: C
         await clock.advance(1)
 
 
+# Contract: 7.lease
 async def test_a_lease_ends_to_the_millisecond(clocked: Clocked) -> None:
     world, clock = clocked
     sent = await send(world, content(1))
@@ -144,6 +150,7 @@ async def test_a_lease_ends_to_the_millisecond(clocked: Clocked) -> None:
     assert await claimed_ids(world) == [sent]
 
 
+# Contract: 7.lease
 async def test_the_default_lease_is_a_minute(clocked: Clocked) -> None:
     world, clock = clocked
     sent = await send(world, content(1))
@@ -154,6 +161,7 @@ async def test_the_default_lease_is_a_minute(clocked: Clocked) -> None:
     assert await claimed_ids(world) == [sent]
 
 
+# Contract: 7.lease
 async def test_an_extended_lease_ends_so_long_from_now(clocked: Clocked) -> None:
     world, clock = clocked
     sent = await send(world, content(1))
@@ -199,6 +207,7 @@ async def _lose_by_death(world: RedisWorld, clock: ManualClock, message: Message
     assert (await world.queue.stats(TOPIC)).dead == 1
 
 
+# Contract: 7.receipts
 @pytest.mark.parametrize(
     "lose",
     [
@@ -224,6 +233,7 @@ async def test_an_old_receipt_changes_nothing_and_is_told_so(
     assert backend.dump() == before
 
 
+# Contract: 7.receipts
 async def test_a_late_ack_is_good_while_nobody_took_the_message(clocked: Clocked) -> None:
     world, clock = clocked
     await send(world, content(1))
@@ -286,6 +296,7 @@ async def test_a_death_lets_the_next_replay_go_on(backend: Backend) -> None:
         assert await claimed_ids(world) == [second]
 
 
+# Contract: 7.claim, 7.delivery
 async def test_all_replays_of_a_run_are_delivered_one_by_one(clocked: Clocked) -> None:
     world, clock = clocked
     for i in range(8):
@@ -358,9 +369,13 @@ async def test_replays_need_not_wait_where_a_world_does_not_serialize(backend: B
 # -- budget and waiting ---------------------------------------------------------------------
 
 
-async def test_a_run_with_many_replays_does_not_starve_the_others(clocked: Clocked) -> None:
-    """A claim walks a bounded way, and says when that ended it."""
-    world, clock = clocked
+async def test_a_run_with_many_replays_does_not_starve_the_others(backend: Backend) -> None:
+    """A claim walks a bounded way in a partition, and says when that ended it."""
+    async with backend.world(library=ManualClock.library(), partitions=1) as world:
+        await assert_no_starvation(world, await ManualClock(world).set())
+
+
+async def assert_no_starvation(world: RedisWorld, clock: ManualClock) -> None:
     await send(world, content("leased"))
     await claim_one(world)
     for i in range(100):

@@ -1,5 +1,7 @@
 """Wakes that say the same are one, and nothing else ever is (contract, section 7)."""
 
+# Contract: 7.wakes
+
 from __future__ import annotations
 
 from datetime import UTC, datetime

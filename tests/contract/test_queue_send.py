@@ -1,5 +1,7 @@
 """Sending: names, payloads, delays, idempotency keys (contract, section 7)."""
 
+# Contract: 7.sending
+
 from __future__ import annotations
 
 import math
@@ -85,6 +87,7 @@ async def test_a_message_larger_than_the_limit_is_refused(backend: Backend) -> N
         assert backend.dump() == before
 
 
+# Contract: 2.message ids
 async def test_message_ids_are_msg_and_a_ulid_and_rise(world: RedisWorld) -> None:
     sent = [await send(world, content(i)) for i in range(3)]
     assert all(re.fullmatch(r"msg_[0-7][0-9A-HJKMNP-TV-Z]{25}", i) for i in sent)
@@ -125,6 +128,7 @@ async def test_headers_and_deployment_id_come_back(clocked: Clocked) -> None:
     assert (second.headers, second.deployment_id) == (None, None)
 
 
+# Contract: 7.sending, 7.delay
 async def test_a_message_tells_its_name_its_times_and_its_key(clocked: Clocked) -> None:
     world, clock = clocked
     sent_at = clock.now
@@ -159,6 +163,7 @@ async def test_a_topic_is_all_of_a_name_up_to_the_workflow(world: RedisWorld) ->
 # -- delays ---------------------------------------------------------------------------------
 
 
+# Contract: 7.delay
 @pytest.mark.parametrize(
     ("delay", "milliseconds"),
     [
@@ -183,6 +188,7 @@ async def test_a_delayed_message_is_due_to_the_millisecond(
     assert await claimed_ids(world) == [sent]
 
 
+# Contract: 7.delay
 async def test_a_delay_of_zero_is_due_at_once(clocked: Clocked) -> None:
     world, _ = clocked
     sent = [
@@ -195,6 +201,7 @@ async def test_a_delay_of_zero_is_due_at_once(clocked: Clocked) -> None:
 # -- idempotency keys -----------------------------------------------------------------------
 
 
+# Contract: 7.idempotency keys
 async def test_a_key_is_taken_while_its_message_is_outstanding(clocked: Clocked) -> None:
     """Queued, leased, failed, lost, given back: whatever happens to it, until it ends."""
     world, clock = clocked
@@ -227,6 +234,7 @@ async def test_a_key_is_taken_while_its_message_is_outstanding(clocked: Clocked)
     assert await claimed_ids(world) == [second]
 
 
+# Contract: 7.idempotency keys
 async def test_a_key_is_taken_while_its_message_is_held(world: RedisWorld) -> None:
     await send(world, content(1))
     await claim_one(world)
@@ -236,6 +244,7 @@ async def test_a_key_is_taken_while_its_message_is_held(world: RedisWorld) -> No
     assert await send(world, content(3), idempotency_key="k") == held
 
 
+# Contract: 7.idempotency keys
 async def test_a_key_is_free_after_its_message_died(backend: Backend) -> None:
     async with backend.world(max_failures=1) as world:
         first = await send(world, content(1), idempotency_key="k")
@@ -247,6 +256,7 @@ async def test_a_key_is_free_after_its_message_died(backend: Backend) -> None:
         assert await claimed_ids(world) == [second]
 
 
+# Contract: 7.idempotency keys
 async def test_keys_are_per_topic_and_run(world: RedisWorld) -> None:
     sent = {
         await send(world, payload, name=name, idempotency_key=key)
@@ -260,6 +270,7 @@ async def test_keys_are_per_topic_and_run(world: RedisWorld) -> None:
     assert again in sent
 
 
+# Contract: 7.idempotency keys
 async def test_run_and_key_never_run_into_each_other(world: RedisWorld) -> None:
     first = await send(world, content(1, "a/b"), idempotency_key="c")
     second = await send(world, content(1, "a"), idempotency_key="b/c")
@@ -269,6 +280,7 @@ async def test_run_and_key_never_run_into_each_other(world: RedisWorld) -> None:
 # -- steps ----------------------------------------------------------------------------------
 
 
+# Contract: 7.messages of steps
 async def test_a_step_has_one_outstanding_message_whatever_its_key(clocked: Clocked) -> None:
     world, clock = clocked
     first = await send(world, step(), idempotency_key="k", delay=1)
@@ -295,11 +307,13 @@ async def test_a_step_has_one_outstanding_message_whatever_its_key(clocked: Cloc
     assert await claimed_ids(world) == [second]
 
 
+# Contract: 7.messages of steps
 async def test_other_steps_and_other_runs_are_other_messages(world: RedisWorld) -> None:
     payloads = [step(), step("step_2"), step("step_1", OTHER_RUN), wake(), content(1)]
     assert len({await send(world, payload) for payload in payloads}) == len(payloads)
 
 
+# Contract: 7.messages of steps
 async def test_a_step_is_free_after_its_message_died(backend: Backend) -> None:
     async with backend.world(max_failures=1) as world:
         first = await send(world, step())
@@ -309,6 +323,7 @@ async def test_a_step_is_free_after_its_message_died(backend: Backend) -> None:
         assert await send(world, step()) != first
 
 
+# Contract: 7.messages of steps
 @pytest.mark.parametrize("event_type", ["step_completed", "step_failed"])
 async def test_a_message_for_a_terminal_step_is_not_stored(
     backend: Backend, world: RedisWorld, event_type: str
@@ -324,6 +339,7 @@ async def test_a_message_for_a_terminal_step_is_not_stored(
     assert await world.queue.send(NAME, step("step_2", run_id)) is not None
 
 
+# Contract: 7.messages of steps
 async def test_a_step_that_is_not_terminal_can_be_queued_again(world: RedisWorld) -> None:
     """Acked without an outcome it would hang for ever otherwise."""
     run_id = await start_run(world)
@@ -338,6 +354,7 @@ async def test_a_step_that_is_not_terminal_can_be_queued_again(world: RedisWorld
 # -- health checks --------------------------------------------------------------------------
 
 
+# Contract: 7.health checks
 async def test_a_health_check_is_never_the_message_of_a_run(
     backend: Backend, world: RedisWorld
 ) -> None:
@@ -358,6 +375,7 @@ async def test_a_health_check_is_never_the_message_of_a_run(
     assert bookkeeping[1][b"n"] == b"1"
 
 
+# Contract: 7.claim
 async def test_messages_without_a_run_do_not_wait_for_each_other(world: RedisWorld) -> None:
     sent = {await send(world, payload) for payload in ({"a": 1}, {"a": 1}, {"runId": 7}, {})}
     assert set(await claimed_ids(world)) == sent

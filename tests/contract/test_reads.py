@@ -93,6 +93,7 @@ async def made(world: RedisWorld) -> AsyncIterator[tuple[RedisWorld, str]]:
 # -- entities ------------------------------------------------------------------------------
 
 
+# Contract: 3.event, 3.run, 3.step, 3.hook, 3.wait
 async def test_what_create_answers_is_what_a_read_gives(world: RedisWorld) -> None:
     """Entities and events of every answer, against the reads right behind it."""
     run_id = new_run_id()
@@ -137,6 +138,7 @@ async def check_entities(
             assert answered.to_wire() == (await read()).to_wire()
 
 
+# Contract: 3.run
 async def test_a_run_reads_as_it_was_made(clocked: tuple[RedisWorld, ManualClock]) -> None:
     world, clock = clocked
     context = {"workflowCoreVersion": "5.0", "deep": [{"n": 2**53 + 1, "b": b"\x00"}, None]}
@@ -173,6 +175,7 @@ async def test_a_run_reads_as_it_was_made(clocked: tuple[RedisWorld, ManualClock
     }
 
 
+# Contract: 3.step
 async def test_a_step_reads_as_it_went(clocked: tuple[RedisWorld, ManualClock]) -> None:
     world, clock = clocked
     run_id = await new_run(world)
@@ -208,6 +211,7 @@ async def test_a_step_reads_as_it_went(clocked: tuple[RedisWorld, ManualClock]) 
     assert {**done, "error": b"again"} == {**expected, **changes, **times}
 
 
+# Contract: 3.hook, 3.wait
 async def test_a_hook_and_a_wait_read_as_they_were_made(
     clocked: tuple[RedisWorld, ManualClock],
 ) -> None:
@@ -250,6 +254,7 @@ async def test_a_hook_and_a_wait_read_as_they_were_made(
     assert (await world.waits.get(run_id, "w")).to_wire() == {**expected, **ended}
 
 
+# Contract: 3.times
 async def test_times_of_entities_are_those_of_their_events(world: RedisWorld) -> None:
     """A client may rebuild the entity from the log."""
     run_id = await make_run(world)
@@ -270,6 +275,7 @@ async def test_times_of_entities_are_those_of_their_events(world: RedisWorld) ->
         assert step.completed_at == ended
 
 
+# Contract: 3.hook
 async def test_the_environment_is_the_configured_one(backend: Backend) -> None:
     async with backend.world(environment="production") as world:
         run_id = await new_run(world)
@@ -280,6 +286,7 @@ async def test_the_environment_is_the_configured_one(backend: Backend) -> None:
             assert hook.environment == "production"
 
 
+# Contract: 3.mirrored
 @pytest.mark.parametrize(
     ("context", "mirrored"),
     [
@@ -326,6 +333,7 @@ async def test_a_hook_mirrors_its_run(
 # -- several -------------------------------------------------------------------------------
 
 
+# Contract: 6.runs, 6.steps and waits, 6.events, 6.hooks
 async def test_lists_give_what_gets_give(made: tuple[RedisWorld, str]) -> None:
     world, run_id = made
     steps = (await world.steps.list(run_id)).data
@@ -347,6 +355,7 @@ async def test_lists_give_what_gets_give(made: tuple[RedisWorld, str]) -> None:
     assert wires(runs) == wires([await world.runs.get(run_id)])
 
 
+# Contract: 6.runs
 async def test_get_many_keeps_the_order(world: RedisWorld) -> None:
     first, second = await new_run(world), await new_run(world, "completed")
     missing = new_run_id()
@@ -361,6 +370,7 @@ async def test_get_many_keeps_the_order(world: RedisWorld) -> None:
     assert await world.runs.get_many([]) == []
 
 
+# Contract: 6.runs
 async def test_runs_are_listed_newest_first_by_default(world: RedisWorld) -> None:
     ids = [await new_run(world, "pending") for _ in range(21)]
     page = await world.runs.list()
@@ -369,6 +379,7 @@ async def test_runs_are_listed_newest_first_by_default(world: RedisWorld) -> Non
     assert [run.run_id for run in (await world.runs.list(sort_order="asc")).data] == ids[:20]
 
 
+# Contract: 6.runs
 async def test_runs_are_listed_by_status_and_workflow(world: RedisWorld) -> None:
     statuses = ("pending", "running", "completed", "failed", "cancelled")
     ids = {}
@@ -402,6 +413,7 @@ async def test_runs_are_listed_by_status_and_workflow(world: RedisWorld) -> None
     assert await listed(status=[], workflow_name="a") == set()
 
 
+# Contract: 6.runs
 async def test_a_run_is_listed_under_its_status_of_now(world: RedisWorld) -> None:
     run_id = await new_run(world, "pending", workflowName="a")
     for wire, status in ((event("run_started"), "running"), (run_ended("completed"), "completed")):
@@ -412,6 +424,7 @@ async def test_a_run_is_listed_under_its_status_of_now(world: RedisWorld) -> Non
                 assert [run.run_id for run in page.data] == ([run_id] if asked == status else [])
 
 
+# Contract: 6.runs
 async def test_an_unknown_status_is_refused(world: RedisWorld) -> None:
     with pytest.raises(ValueError, match="done"):
         await world.runs.list(status="done")  # type: ignore[arg-type]
@@ -420,6 +433,7 @@ async def test_an_unknown_status_is_refused(world: RedisWorld) -> None:
 # -- events --------------------------------------------------------------------------------
 
 
+# Contract: 6.events
 async def test_events_by_correlation_id(made: tuple[RedisWorld, str]) -> None:
     world, run_id = made
     other = await new_run(world)
@@ -437,6 +451,7 @@ async def test_events_by_correlation_id(made: tuple[RedisWorld, str]) -> None:
     assert [each.run_id for each in one.data] == [other]
 
 
+# Contract: 6.events
 async def test_a_long_log_reads_whole(world: RedisWorld) -> None:
     """Lengths around the sizes in which a reader may fetch it."""
     run_id = await new_run(world, "pending")
@@ -469,6 +484,7 @@ async def test_a_long_log_reads_whole(world: RedisWorld) -> None:
 # -- hooks ---------------------------------------------------------------------------------
 
 
+# Contract: 6.hooks, 1.ids of a run
 async def test_one_hook_id_in_two_runs(clocked: tuple[RedisWorld, ManualClock]) -> None:
     """Without a run it is the newest live one."""
     world, clock = clocked
@@ -489,6 +505,7 @@ async def test_one_hook_id_in_two_runs(clocked: tuple[RedisWorld, ManualClock]) 
         await world.hooks.get("h")
 
 
+# Contract: 3.resume capabilities
 async def test_only_a_look_up_by_token_tells_capabilities(made: tuple[RedisWorld, str]) -> None:
     world, run_id = made
     found = await world.hooks.get_by_token("token_1")
@@ -504,6 +521,7 @@ async def test_only_a_look_up_by_token_tells_capabilities(made: tuple[RedisWorld
     assert "resumeCapabilities" not in made_hook.to_wire()
 
 
+# Contract: 6.hooks, 6.steps and waits
 async def test_hooks_and_waits_go_with_their_run(made: tuple[RedisWorld, str]) -> None:
     world, run_id = made
     other = await new_run(world)
@@ -522,6 +540,7 @@ async def test_hooks_and_waits_go_with_their_run(made: tuple[RedisWorld, str]) -
 # -- nothing there -------------------------------------------------------------------------
 
 
+# Contract: 6.nothing there
 async def test_lists_of_an_unknown_run_are_empty(world: RedisWorld) -> None:
     run_id = new_run_id()
     for order in ("asc", "desc"):
@@ -560,6 +579,7 @@ MISSING_EVENTS: Final = (
 )
 
 
+# Contract: 6.nothing there, 4.missing
 async def test_gets_of_what_is_not_there_raise(made: tuple[RedisWorld, str]) -> None:
     world, run_id = made
     unknown = new_run_id()
@@ -583,6 +603,7 @@ async def test_gets_of_what_is_not_there_raise(made: tuple[RedisWorld, str]) -> 
         assert caught.value.status == 404
 
 
+# Contract: 6.nothing there, 6.events
 async def test_there_is_no_event_of_a_strange_id(world: RedisWorld) -> None:
     run_id = await new_run(world)
     answers: dict[str, str] = {}
@@ -608,6 +629,7 @@ def bare_event(wire: Wire) -> Wire:
     return {**rest, "eventData": data} if data else rest
 
 
+# Contract: 3.resolve_data
 async def test_resolve_data_none_leaves_payloads_out(made: tuple[RedisWorld, str]) -> None:
     world, run_id = made
     failed = await new_run(world, "failed")
@@ -640,6 +662,7 @@ async def test_resolve_data_none_leaves_payloads_out(made: tuple[RedisWorld, str
     await both(hooks)
 
 
+# Contract: 3.resolve_data
 async def test_resolve_data_none_leaves_payloads_out_of_events(
     made: tuple[RedisWorld, str],
 ) -> None:
@@ -662,6 +685,7 @@ async def test_resolve_data_none_leaves_payloads_out_of_events(
         ]
 
 
+# Contract: 3.resolve_data
 async def test_resolve_data_none_holds_for_answers_too(world: RedisWorld) -> None:
     run_id = new_run_id()
     for wire in (
@@ -685,6 +709,7 @@ async def test_resolve_data_none_holds_for_answers_too(world: RedisWorld) -> Non
             assert entity is None or not PAYLOAD_NAMES & set(entity.to_wire())
 
 
+# Contract: 3.resolve_data, 3.event data
 async def test_unknown_keys_stay_without_payloads(world: RedisWorld) -> None:
     run_id = await new_run(world)
     await write(world, run_id, step_created("s", ownerMessageId="msg_1", order=[3, 1, 2]))

@@ -59,6 +59,7 @@ def test_writes_of_forked_processes_are_all_stored(real_backend: Backend) -> Non
     assert asyncio.run(read()) == {b"0", b"1", b"2"}
 
 
+# Contract: 4.unavailable
 async def test_a_full_server_still_extends_leases() -> None:
     """Its first write was one that a full server refuses: the message was handed out again."""
     with redis_server("redis7") as server:
@@ -87,6 +88,7 @@ async def test_one_callers_bad_argument_is_its_own_error(world: RedisWorld, bad:
     assert isinstance(resume, InvalidInputError)
 
 
+# Contract: 7.continuation
 async def test_a_bad_key_of_a_follow_up_leaves_the_lease(world: RedisWorld) -> None:
     await world.queue.send(NAME, {"runId": "wrun_x", "x": 1})
     (message,) = await world.queue.claim(TOPIC)
@@ -102,13 +104,14 @@ async def test_a_ready_client_sends_nothing_again_by_itself(real_backend: Backen
     async with RedisWorld(client=client, namespace=real_backend.namespace()) as world:
         state = world.connection._state
         assert state is not None
-        pool = state.client.connection_pool
+        pool = state.routes.clients[0].connection_pool
         connection = await pool.get_connection()  # type: ignore[no-untyped-call]
         assert connection.retry.get_retries() == 0
         await pool.release(connection)
     await client.aclose()
 
 
+# Contract: 4.bad input
 @pytest.mark.parametrize(
     "value",
     [
@@ -129,6 +132,7 @@ async def test_what_encodes_but_never_decodes_is_refused(
     assert backend.dump() == before
 
 
+# Contract: 4.bad input
 async def test_structures_that_share_parts_or_have_no_end(world: RedisWorld) -> None:
     endless: list[Any] = []
     endless += [endless, endless]
@@ -136,6 +140,7 @@ async def test_structures_that_share_parts_or_have_no_end(world: RedisWorld) -> 
         await world.queue.send(NAME, {"value": endless})
 
 
+# Contract: 7.claim
 async def test_a_message_that_can_not_be_read_is_nobody_elses_problem(
     world: RedisWorld, backend: Backend
 ) -> None:
@@ -153,12 +158,14 @@ async def test_a_message_that_can_not_be_read_is_nobody_elses_problem(
     assert (stats.leased, stats.delayed) == (1, 1)
 
 
+# Contract: 7.sending
 async def test_a_message_may_carry_the_largest_payload(backend: Backend) -> None:
     """The run was stored, and its first message, which repeats the input, refused."""
     async with backend.world(max_payload_bytes=4000) as world:
         assert await world.queue.send(NAME, {"runId": "wrun_x", "runInput": b"x" * 4000})
 
 
+# Contract: 6.wait_for_terminal
 async def test_a_wait_ends_at_its_time_out_while_the_server_hangs(
     real_backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +185,7 @@ async def test_a_wait_ends_at_its_time_out_while_the_server_hangs(
         assert (await world.runs.wait_for_terminal(run_id, timeout=0.1)).status == "running"
 
 
+# Contract: 3.event
 async def test_times_and_ids_in_the_mapping_are_not_made_up(world: RedisWorld) -> None:
     """They are parameters of the call; the answer showed them although they were not stored."""
     run_id = await e.new_run(world)
@@ -190,6 +198,7 @@ async def test_times_and_ids_in_the_mapping_are_not_made_up(world: RedisWorld) -
     assert (result.event.occurred_at, result.event.resume_id) == (None, None)
 
 
+# Contract: 5.run_started
 async def test_a_preload_comes_with_a_cursor_too(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await e.write(world, run_id, e.hook_created())
@@ -202,6 +211,7 @@ async def test_a_preload_comes_with_a_cursor_too(world: RedisWorld) -> None:
         assert result.max_events == world.config.max_events_per_run
 
 
+# Contract: 3.event data
 async def test_data_may_have_any_key(world: RedisWorld) -> None:
     """The answer of a stored event was a TypeError."""
     run_id = await e.new_run(world)
@@ -219,6 +229,7 @@ async def test_data_may_have_any_key(world: RedisWorld) -> None:
     }
 
 
+# Contract: 3.dates
 @pytest.mark.parametrize("moment", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"])
 async def test_dates_beyond_the_calendar_are_refused(world: RedisWorld, moment: str) -> None:
     run_id = await e.new_run(world)
@@ -283,6 +294,7 @@ async def test_the_hub_forgets_what_was_confirmed(backend: Backend) -> None:
         assert not +hub._awaited
 
 
+# Contract: 7.failures
 async def test_retry_after_may_be_a_timedelta(clocked: tuple[RedisWorld, ManualClock]) -> None:
     from redis_world.worker import Worker
 
@@ -324,6 +336,7 @@ async def test_a_step_that_ends_the_process_has_failed(world: RedisWorld) -> Non
     await running
 
 
+# Contract: 7.dead letters
 async def test_a_dead_letter_that_nobody_can_read_is_listed(
     backend: Backend,
 ) -> None:

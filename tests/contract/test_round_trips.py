@@ -77,6 +77,7 @@ async def test_every_event_is_one_script(watched: tuple[RedisWorld, Monitor]) ->
         await attempt(world, run_id, run_ended("completed"))
 
 
+# Contract: 5.resilient start
 async def test_every_start_of_a_run_is_one_script(watched: tuple[RedisWorld, Monitor]) -> None:
     world, seen = watched
     await world.events.create(None, run_created())
@@ -92,6 +93,7 @@ async def test_every_start_of_a_run_is_one_script(watched: tuple[RedisWorld, Mon
     assert seen.commands() == ["EVALSHA"], "that creates its run"
 
 
+# Contract: 5.nothing left behind
 async def test_a_refused_event_is_one_script(watched: tuple[RedisWorld, Monitor]) -> None:
     world, seen = watched
     run_id = await new_run(world)

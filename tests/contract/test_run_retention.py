@@ -1,5 +1,7 @@
 """What goes when a run has ended: its user data, or the whole of it (contract, section 5)."""
 
+# Contract: 5.run retention
+
 from __future__ import annotations
 
 import asyncio
@@ -72,6 +74,7 @@ def payloads_of(event: Event) -> dict[str, Any]:
     return {name: wire[name] for name in names if name in wire}
 
 
+# Contract: 5.user data
 @pytest.mark.parametrize("status", e.TERMINAL)
 @pytest.mark.parametrize("late", [False, True], ids=["from the start", "set later"])
 async def test_user_data_goes_with_the_end(clocked: Clocked, status: str, late: bool) -> None:
@@ -110,6 +113,7 @@ async def test_user_data_goes_with_the_end(clocked: Clocked, status: str, late: 
     assert left == 0
 
 
+# Contract: 5.user data, 8.streams and runs
 async def test_its_streams_are_empty_and_closed(clocked: Clocked) -> None:
     world, clock = clocked
     run_id = await full_run(world, clock, **ZERO)
@@ -128,6 +132,7 @@ async def test_its_streams_are_empty_and_closed(clocked: Clocked) -> None:
     await check_invariants(world)
 
 
+# Contract: 5.user data, 8.streams and runs
 async def test_a_live_reader_comes_to_its_end(clocked: Clocked) -> None:
     world, clock = clocked
     run_id = await full_run(world, clock, **ZERO)
@@ -139,6 +144,7 @@ async def test_a_live_reader_comes_to_its_end(clocked: Clocked) -> None:
         assert await rest is None
 
 
+# Contract: 5.user data
 async def test_a_late_outcome_keeps_no_payload(clocked: Clocked) -> None:
     """A running step may still record how it went: that, and no more."""
     world, clock = clocked
@@ -162,6 +168,7 @@ async def test_a_late_outcome_keeps_no_payload(clocked: Clocked) -> None:
     await check_invariants(world)
 
 
+# Contract: 5.user data
 @pytest.mark.parametrize("value", [None, "1", "00", "", "-0", "0 "])
 async def test_any_other_value_keeps_it(clocked: Clocked, value: str | None) -> None:
     """Also one that was `0` before the end."""
@@ -175,6 +182,7 @@ async def test_any_other_value_keeps_it(clocked: Clocked, value: str | None) -> 
     assert (await world.streams.get_info(run_id, "open")).tail_index == 1
 
 
+# Contract: 5.user data
 async def test_many_streams_are_empty_at_once(clocked: Clocked) -> None:
     world, _ = clocked
     run_id = await e.new_run(world, **ZERO)
@@ -286,6 +294,7 @@ async def test_it_is_the_age_of_the_end_that_counts(clocked: Clocked) -> None:
     assert (await world.runs.get(run_id)).status == "failed"
 
 
+# Contract: 5.run retention, 5.hook retention
 async def test_no_earlier_than_its_last_hook(clocked: Clocked) -> None:
     world, clock = clocked
     kept_until = clock.now + RETENTION + DAY
@@ -342,6 +351,7 @@ async def test_its_messages_go_with_it(clocked: Clocked) -> None:
     await assert_gone(world, run_id)
 
 
+# Contract: 5.run retention, 8.streams and runs
 async def test_live_readers_and_waiters_come_to_their_end(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.streams.write(run_id, "out", b"1")

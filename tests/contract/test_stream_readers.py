@@ -1,5 +1,7 @@
 """Live readers of streams (contract, section 8)."""
 
+# Contract: 8.lasting readers
+
 from __future__ import annotations
 
 import asyncio
@@ -9,7 +11,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 import redis
@@ -17,6 +19,7 @@ import redis
 import redis_world.hints
 import redis_world.streams
 from redis_world import RedisWorld
+from redis_world.connection.blocking import BlockingServer
 from redis_world.testing import cutting_proxy
 from support.backends import Backend
 from support.until import until
@@ -89,7 +92,11 @@ async def reading(
 
 def channels(client: redis.Redis) -> int:
     """How many channels have a subscriber."""
-    return len(client.pubsub_channels())
+    nodes: list[Any] = [client]
+    if hasattr(client, "get_primaries"):
+        # The subscriber is on one of them.
+        nodes = [node.redis_connection for node in client.get_primaries()]
+    return sum(len(node.pubsub_channels()) for node in nodes)
 
 
 def command(client: redis.Redis, *parts: str) -> None:
@@ -109,6 +116,7 @@ def on_hints_only(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- where a reader begins and ends ---------------------------------------------------------
 
 
+# Contract: 8.reading, 8.negative starts
 @pytest.mark.parametrize("count", [1, 5, 63, 64, 65, 128])
 async def test_a_closed_stream_is_read_from_anywhere_to_its_end(
     world: RedisWorld, count: int
@@ -122,12 +130,14 @@ async def test_a_closed_stream_is_read_from_anywhere_to_its_end(
     assert read == {start: chunks[max(start, -count) :] for start in starts}
 
 
+# Contract: 8.reading, 8.negative starts
 async def test_an_empty_closed_stream_ends_at_once(world: RedisWorld) -> None:
     await world.streams.close(RUN, "s")
     for start in (0, 1, 2, 100, -1, -100):
         assert await Reader(world, "s", start).ended() == []
 
 
+# Contract: 8.empty chunks
 async def test_empty_chunks_are_left_out_and_counted(world: RedisWorld) -> None:
     await world.streams.write_many(RUN, "s", [b"", b"a", b"", b"", b"b", b""])
     await world.streams.close(RUN, "s")
@@ -136,6 +146,7 @@ async def test_empty_chunks_are_left_out_and_counted(world: RedisWorld) -> None:
     assert read == expected
 
 
+# Contract: 8.negative starts
 async def test_a_negative_start_counts_from_the_present_end(world: RedisWorld) -> None:
     await world.streams.write_many(RUN, "s", [b"a", b"b", b"c"])
     async with reading(world, "s", -2) as reader, reading(world, "s", -100) as whole:
@@ -146,6 +157,7 @@ async def test_a_negative_start_counts_from_the_present_end(world: RedisWorld) -
         assert await whole.ended() == [b"a", b"b", b"c", b"d"]
 
 
+# Contract: 8.reading
 @pytest.mark.parametrize("start", [0, -1])
 async def test_a_reader_of_an_unknown_stream_waits_for_it(world: RedisWorld, start: int) -> None:
     async with reading(world, "s", start) as reader:
@@ -158,6 +170,7 @@ async def test_a_reader_of_an_unknown_stream_waits_for_it(world: RedisWorld, sta
         assert await reader.ended() == [b"a"]
 
 
+# Contract: 8.reading
 async def test_a_start_ahead_of_an_open_stream_waits_until_it_is_there(world: RedisWorld) -> None:
     await world.streams.write(RUN, "s", b"0")
     async with reading(world, "s", 2) as reader, reading(world, "s", 9) as beyond:
@@ -171,6 +184,7 @@ async def test_a_start_ahead_of_an_open_stream_waits_until_it_is_there(world: Re
         assert await beyond.ended() == []
 
 
+# Contract: 8.closing, 8.reading
 async def test_a_reader_meets_the_end_behind_all_data(world: RedisWorld) -> None:
     """Read while it is written: no end comes before the last chunk."""
     chunks = [str(i).encode() for i in range(300)]
@@ -186,6 +200,7 @@ async def test_a_reader_meets_the_end_behind_all_data(world: RedisWorld) -> None
 # -- live -----------------------------------------------------------------------------------
 
 
+# Contract: 8.reading
 @pytest.mark.usefixtures("on_hints_only")
 async def test_a_chunk_reaches_the_readers_of_other_worlds(backend: Backend) -> None:
     namespace = backend.namespace()
@@ -205,6 +220,7 @@ async def test_a_chunk_reaches_the_readers_of_other_worlds(backend: Backend) -> 
             await reader.ended()
 
 
+# Contract: 8.reading
 async def test_a_chunk_reaches_the_readers_of_another_process(real_backend: Backend) -> None:
     namespace = real_backend.namespace()
     async with real_backend.world(namespace=namespace) as world, reading(world) as reader:
@@ -217,6 +233,7 @@ async def test_a_chunk_reaches_the_readers_of_another_process(real_backend: Back
             assert await process.wait() == 0
 
 
+# Contract: 8.reading
 @pytest.mark.usefixtures("on_hints_only")
 async def test_a_thousand_readers_share_a_handful_of_connections(real_backend: Backend) -> None:
     namespace = real_backend.namespace()
@@ -508,5 +525,9 @@ async def test_streams_work_for_users_without_rights_on_channels(real_backend: B
 
 def _client(world: RedisWorld) -> redis.Redis:
     """A plain client of a World's server, as the backend of its test has it."""
-    caller = world.connection.sync_caller()
-    return caller._client
+    client = world.connection.sync_caller()._client
+    if isinstance(client, BlockingServer):
+        return client.client
+    # Of a cluster one that may look at everything.
+    address = world.connection._source._place.url.rpartition("@")[2]
+    return cast(redis.Redis, redis.RedisCluster.from_url(f"redis://{address}"))

@@ -1,5 +1,7 @@
 """Writing, closing and paging streams (contract, section 8)."""
 
+# Contract: 8.writing
+
 from __future__ import annotations
 
 import asyncio
@@ -144,6 +146,7 @@ async def test_the_writes_of_one_caller_keep_their_order(world: RedisWorld) -> N
     assert await all_chunks(world) == chunks
 
 
+# Contract: 8.one request once
 async def test_a_request_that_is_repeated_stores_its_chunk_once(world: RedisWorld) -> None:
     """As after a lost reply: the same writer and number stand for the same write."""
     keys = world.connection.partitions.of(RUN).of_run(RUN)
@@ -170,6 +173,7 @@ async def test_a_request_that_is_repeated_stores_its_chunk_once(world: RedisWorl
     assert await all_chunks(world) == [b"a", b"b", b"c", b"d"]
 
 
+# Contract: 8.one request once
 async def test_writes_of_one_world_leave_one_writer_behind(
     backend: Backend, world: RedisWorld
 ) -> None:
@@ -184,6 +188,7 @@ async def test_writes_of_one_world_leave_one_writer_behind(
 # -- closing --------------------------------------------------------------------------------
 
 
+# Contract: 8.closing
 async def test_a_write_after_close_is_a_typed_conflict_and_not_stored(
     backend: Backend, world: RedisWorld
 ) -> None:
@@ -200,6 +205,7 @@ async def test_a_write_after_close_is_a_typed_conflict_and_not_stored(
     assert await world.streams.get_info(RUN, "s") == StreamInfo(tail_index=0, done=True)
 
 
+# Contract: 8.closing
 async def test_closing_again_changes_nothing(backend: Backend, world: RedisWorld) -> None:
     await world.streams.write(RUN, "s", b"a")
     await world.streams.close(RUN, "s")
@@ -209,6 +215,7 @@ async def test_closing_again_changes_nothing(backend: Backend, world: RedisWorld
     assert backend.dump() == before
 
 
+# Contract: 8.closing, 1.rivals
 async def test_rivals_close_a_stream_once(backend: Backend) -> None:
     namespace = backend.namespace()
     async with (
@@ -227,6 +234,7 @@ async def test_rivals_close_a_stream_once(backend: Backend) -> None:
         )
 
 
+# Contract: 8.closing
 async def test_close_creates_the_stream(world: RedisWorld) -> None:
     await world.streams.close(RUN, "s")
     assert await world.streams.list(RUN) == ["s"]
@@ -240,6 +248,7 @@ async def test_close_creates_the_stream(world: RedisWorld) -> None:
 # -- reading what is there ------------------------------------------------------------------
 
 
+# Contract: 8.listing
 async def test_an_unknown_stream_is_empty_and_open(world: RedisWorld) -> None:
     assert await world.streams.get_info(RUN, "s") == StreamInfo(tail_index=-1, done=False)
     page = await world.streams.get_chunks(RUN, "s")
@@ -247,6 +256,7 @@ async def test_an_unknown_stream_is_empty_and_open(world: RedisWorld) -> None:
     assert await world.streams.list(RUN) == []
 
 
+# Contract: 8.empty chunks
 async def test_an_empty_chunk_has_an_index(world: RedisWorld) -> None:
     await world.streams.write(RUN, "s", b"")
     assert await world.streams.get_info(RUN, "s") == StreamInfo(tail_index=0, done=False)
@@ -255,6 +265,7 @@ async def test_an_empty_chunk_has_an_index(world: RedisWorld) -> None:
     assert await all_chunks(world) == [b"", b"a", b"", b""]
 
 
+# Contract: 8.pages
 @pytest.mark.parametrize("closed", [False, True])
 async def test_pages_cover_a_stream_without_an_empty_one(world: RedisWorld, closed: bool) -> None:
     chunks = [str(i).encode() for i in range(12)]
@@ -275,6 +286,7 @@ async def test_pages_cover_a_stream_without_an_empty_one(world: RedisWorld, clos
         assert await all_chunks(world, limit=limit) == chunks
 
 
+# Contract: 8.pages
 async def test_a_page_has_100_chunks_by_default_and_1000_at_most(world: RedisWorld) -> None:
     await world.streams.write_many(RUN, "s", [b"x"] * 1001)
     page = await world.streams.get_chunks(RUN, "s")
@@ -287,6 +299,7 @@ async def test_a_page_has_100_chunks_by_default_and_1000_at_most(world: RedisWor
         assert isinstance(answer, InvalidInputError), limit
 
 
+# Contract: 8.pages
 async def test_a_bad_cursor_is_refused(world: RedisWorld) -> None:
     await world.streams.write_many(RUN, "s", [b"x"] * 3)
     cursors: list[Any] = ["", "0", "chunks:", "chunks:-1", "chunks:x", "eid:1", "steps:1", 1]
@@ -295,6 +308,7 @@ async def test_a_bad_cursor_is_refused(world: RedisWorld) -> None:
         assert isinstance(answer, InvalidCursorError), cursor
 
 
+# Contract: 8.listing
 async def test_streams_are_listed_by_name(world: RedisWorld) -> None:
     for i, name in enumerate(NAMES):
         if i % 2:
@@ -306,6 +320,7 @@ async def test_streams_are_listed_by_name(world: RedisWorld) -> None:
     assert await world.streams.list(RUN) == sorted(NAMES)
 
 
+# Contract: 8.listing
 async def test_names_and_runs_keep_streams_apart(world: RedisWorld) -> None:
     places = [(run, name) for run in (RUN, f"{RUN}:stream:out", "é") for name in NAMES]
     for run, name in places:
@@ -317,6 +332,7 @@ async def test_names_and_runs_keep_streams_apart(world: RedisWorld) -> None:
 # -- streams and runs -----------------------------------------------------------------------
 
 
+# Contract: 8.streams and runs
 async def test_writes_ignore_the_status_of_the_run(backend: Backend, world: RedisWorld) -> None:
     run_id = await start_run(world)
     await world.streams.write(run_id, "s", b"running")
@@ -329,6 +345,7 @@ async def test_writes_ignore_the_status_of_the_run(backend: Backend, world: Redi
     assert {*ttls(backend)} == {-1}
 
 
+# Contract: 8.streams and runs, 1.views
 async def test_streams_are_outside_of_the_event_log(world: RedisWorld) -> None:
     run_id = await start_run(world)
     before = (await world.events.list(run_id)).data
@@ -337,6 +354,7 @@ async def test_streams_are_outside_of_the_event_log(world: RedisWorld) -> None:
     assert (await world.events.list(run_id)).data == before
 
 
+# Contract: 8.streams and runs
 @pytest.mark.parametrize("written", ["write", "close"])
 async def test_streams_of_runs_that_do_not_exist_expire_after_an_hour(
     backend: Backend, world: RedisWorld, written: str
@@ -350,6 +368,7 @@ async def test_streams_of_runs_that_do_not_exist_expire_after_an_hour(
     assert all(HOUR - 100 < ttl <= HOUR for ttl in found)
 
 
+# Contract: 8.streams and runs
 async def test_an_hour_counts_from_the_last_write(backend: Backend, world: RedisWorld) -> None:
     await world.streams.write(RUN, "s", b"a")
     with contextlib.closing(backend.client()) as client:
@@ -359,6 +378,7 @@ async def test_an_hour_counts_from_the_last_write(backend: Backend, world: Redis
     assert all(HOUR - 100 < ttl <= HOUR for ttl in ttls(backend))
 
 
+# Contract: 8.streams and runs, 8.listing
 async def test_a_stream_that_expired_is_listed_no_more(
     backend: Backend, world: RedisWorld
 ) -> None:
@@ -371,6 +391,7 @@ async def test_a_stream_that_expired_is_listed_no_more(
     assert await world.streams.list(RUN) == ["s"]
 
 
+# Contract: 8.streams and runs
 @pytest.mark.parametrize("by", ["run_created", "run_started"])
 async def test_a_run_that_is_created_later_keeps_its_streams(
     backend: Backend, world: RedisWorld, by: str
@@ -388,6 +409,7 @@ async def test_a_run_that_is_created_later_keeps_its_streams(
     assert (await world.streams.get_info(run_id, "out")).done
 
 
+# Contract: 8.streams and runs
 async def test_a_run_keeps_all_its_streams_however_many(
     backend: Backend, world: RedisWorld
 ) -> None:

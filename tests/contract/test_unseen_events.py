@@ -75,8 +75,7 @@ async def test_payloads_are_left_out_of_them_on_demand(world: RedisWorld) -> Non
 
 
 # Contract: 5.since_cursor
-async def test_a_creation_of_a_run_takes_a_cursor_too(world: RedisWorld) -> None:
-    """Nothing of the run can have been seen, so the cursor lies in front of all of it."""
+async def test_a_start_that_creates_its_run_takes_a_cursor_too(world: RedisWorld) -> None:
     run_id = e.new_run_id()
     result = await world.events.create(
         run_id, e.resilient_start(), since_cursor=f"eid:{e.event_id(1)}", skip_preload=True

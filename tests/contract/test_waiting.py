@@ -1,5 +1,7 @@
 """Waiting for the end of a run (contract, section 6)."""
 
+# Contract: 6.wait_for_terminal
+
 from __future__ import annotations
 
 import asyncio

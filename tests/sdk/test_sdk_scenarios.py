@@ -178,6 +178,7 @@ async def test_attributes_from_workflow_and_step(adapter: VercelWorld) -> None:
     await settled(adapter, run)
 
 
+# Contract: 5.attributes
 async def test_too_many_attributes_fail_the_run(adapter: VercelWorld, site: Site) -> None:
     run = await sdk.start(flows.too_many_attributes)
     assert (await ended(adapter, run)).status == "failed"
@@ -293,6 +294,7 @@ async def test_many_runs_at_once(adapter: VercelWorld) -> None:
     await settled(adapter, *every)
 
 
+# Contract: 7.health checks
 @pytest.mark.parametrize("topic", ["__wkf_workflow_", "__orders_wkf_workflow_"])
 async def test_a_health_check(adapter: VercelWorld, topic: str) -> None:
     correlation_id = a_name()

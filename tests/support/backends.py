@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 import redis
@@ -14,9 +14,20 @@ import redis
 from redis_world import RedisWorld
 from redis_world.lua import ScriptLibrary
 from redis_world.memory import memory_sync_client
-from redis_world.testing import Server, ServerUnavailableError, redis_server
+from redis_world.testing import (
+    Cluster,
+    Server,
+    ServerUnavailableError,
+    redis_cluster,
+    redis_server,
+)
+from support.acl import CHECKING, acl_rule
 
 KINDS: Final = ("memory", "redis7", "redis8", "valkey9")
+CLUSTER: Final = "cluster"
+"""Three masters of Redis 7, 16 partitions of each namespace, and a user of few rights."""
+PASSWORD: Final = "secret"
+PARTITIONS: Final = 16
 
 
 class Servers:
@@ -24,7 +35,7 @@ class Servers:
 
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
-        self._servers: dict[str, Server] = {}
+        self._servers: dict[str, Server | Cluster] = {}
         self._missing: dict[str, str] = {}
 
     def url(self, kind: str) -> str:
@@ -32,7 +43,7 @@ class Servers:
             return "memory://tests"
         if kind not in self._servers and kind not in self._missing:
             try:
-                self._servers[kind] = self._stack.enter_context(redis_server(kind))  # type: ignore[arg-type]
+                self._servers[kind] = self._start(kind)
             except ServerUnavailableError as error:
                 self._missing[kind] = str(error)
         if kind in self._missing:
@@ -40,7 +51,16 @@ class Servers:
             if os.environ.get("CI"):
                 pytest.fail(text)
             pytest.skip(text)
-        return self._servers[kind].url
+        url = self._servers[kind].url
+        return url.replace("://", f"://world:{PASSWORD}@") if kind == CLUSTER else url
+
+    def _start(self, kind: str) -> Server | Cluster:
+        if kind == CLUSTER:
+            # Its user may do what the documentation says is enough, and what tests look at.
+            rule = acl_rule("t", more=CHECKING)
+            user = ("--user", "world", "on", f">{PASSWORD}", *rule)
+            return self._stack.enter_context(redis_cluster(args=user))
+        return self._stack.enter_context(redis_server(kind))  # type: ignore[arg-type]
 
     def close(self) -> None:
         self._stack.close()
@@ -58,6 +78,15 @@ class Backend:
     def is_memory(self) -> bool:
         return self.kind == "memory"
 
+    @property
+    def is_cluster(self) -> bool:
+        return self.kind == CLUSTER
+
+    @property
+    def partitions(self) -> int:
+        """How many its Worlds have by default."""
+        return PARTITIONS if self.is_cluster else 1
+
     def namespace(self) -> str:
         """A namespace that no other test has."""
         name = f"t{secrets.token_hex(6)}"
@@ -68,6 +97,8 @@ class Backend:
         self, *, namespace: str | None = None, library: ScriptLibrary | None = None, **options: Any
     ) -> RedisWorld:
         """A World on this server, by default in a namespace of its own."""
+        if self.is_cluster:
+            options.setdefault("partitions", PARTITIONS)
         return RedisWorld(
             self.url, namespace=namespace or self.namespace(), library=library, **options
         )
@@ -76,6 +107,11 @@ class Backend:
         """A plain blocking client, to look behind the World's back."""
         if self.is_memory:
             return memory_sync_client(self.url)
+        if self.is_cluster:
+            # It has the commands of a client, and finds their nodes.
+            hosts = self.url.partition("@")[2]
+            plain = f"redis://{hosts.partition(',')[0]}"
+            return cast(redis.Redis, redis.RedisCluster.from_url(plain))
         return redis.Redis.from_url(self.url)
 
     def dump(self) -> dict[bytes, Any]:

@@ -24,6 +24,7 @@ ALL_BYTES = bytes(range(256))
 LIMIT = 10_000
 
 
+# Contract: 3.payloads
 @pytest.mark.parametrize(
     "value",
     [
@@ -52,6 +53,7 @@ def test_a_payload_comes_back_as_it_was(value: Any) -> None:
     assert repr(back) == repr(value)
 
 
+# Contract: 3.payloads
 def test_kinds_of_payloads_are_encoded_apart() -> None:
     values: list[Any] = [None, "", b"", 0, False, [], {}, b"\x00", b"\x01", "\x00"]
     blobs = {encode_payload(value, LIMIT, "it") for value in values}
@@ -60,6 +62,7 @@ def test_kinds_of_payloads_are_encoded_apart() -> None:
     assert all(blobs)
 
 
+# Contract: 3.payloads
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_bytes_are_kept_as_they_are(kind: type) -> None:
     blob = encode_payload(kind(ALL_BYTES), LIMIT, "it")
@@ -137,11 +140,13 @@ except InvalidEventError:
     assert (done.returncode, done.stdout) == (0, "refused\n")
 
 
+# Contract: 3.event data
 def test_structured_data_keeps_the_order_of_keys() -> None:
     data = {"b": 1, "a": 2, "": 3}
     assert list(decode_data(encode_data(data, "it"))) == ["b", "a", ""]
 
 
+# Contract: 3.dates
 @pytest.mark.parametrize(
     ("moment", "ms"),
     [
@@ -160,6 +165,7 @@ def test_moments_are_whole_milliseconds(moment: datetime, ms: int) -> None:
         assert timedelta(0) <= moment - back < timedelta(milliseconds=1)
 
 
+# Contract: 7.delay
 @pytest.mark.parametrize(
     ("duration", "ms"),
     [
@@ -182,6 +188,7 @@ def test_durations_are_never_cut(duration: float | timedelta, ms: int) -> None:
     assert to_duration_ms(duration, "delay") == ms
 
 
+# Contract: 3.dates
 def test_every_millisecond_is_itself() -> None:
     """Although its float may be a little more."""
     for ms in range(2000):

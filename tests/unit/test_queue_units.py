@@ -13,6 +13,7 @@ from redis_world.errors import InvalidInputError
 from redis_world.queue import FollowUp, backoff, topic_of
 
 
+# Contract: 7.sending
 @pytest.mark.parametrize(
     ("name", "topic"),
     [
@@ -31,6 +32,7 @@ def test_a_topic_is_the_name_up_to_the_workflow(name: str, topic: str) -> None:
     assert topic_of(name) == topic
 
 
+# Contract: 7.sending
 @pytest.mark.parametrize(
     "name",
     [
@@ -58,6 +60,7 @@ def test_what_is_no_queue_name_is_refused(name: Any) -> None:
         topic_of(name)
 
 
+# Contract: 7.delay
 @pytest.mark.parametrize(
     ("delay", "milliseconds"),
     [
@@ -83,6 +86,7 @@ def test_a_delay_is_whole_milliseconds_and_never_less(
     assert to_duration_ms(delay, "delay") == milliseconds
 
 
+# Contract: 7.delay
 @pytest.mark.parametrize(
     "delay",
     [
@@ -108,6 +112,7 @@ def test_what_is_no_delay_is_refused(delay: Any) -> None:
         to_duration_ms(delay, "delay")
 
 
+# Contract: 7.failures
 def test_the_backoff_is_short_at_first_then_doubles_and_is_capped() -> None:
     expected = [5, 5, 5, 10, 20, 40, 80, 160, 300, 300]
     for failures, seconds in enumerate(expected, start=1):
@@ -117,5 +122,6 @@ def test_the_backoff_is_short_at_first_then_doubles_and_is_capped() -> None:
     assert 300 <= backoff(10_000) <= 330
 
 
+# Contract: 7.continuation
 def test_a_continuation_is_due_at_once_unless_it_says_otherwise() -> None:
     assert FollowUp() == FollowUp(delay=0.0, idempotency_key=None)

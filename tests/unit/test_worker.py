@@ -128,6 +128,7 @@ def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- taking messages -----------------------------------------------------------------------
 
 
+# Contract: 7.handlers
 async def test_a_message_is_handled_and_gone(world: RedisWorld) -> None:
     seen = Recorder()
     async with at_work(world, seen):
@@ -241,6 +242,7 @@ async def claimed(claims: list[int], count: int) -> bool:
 # -- outcomes ------------------------------------------------------------------------------
 
 
+# Contract: 7.handlers, 7.continuation
 async def test_a_continuation_is_a_message_of_its_own(world: RedisWorld) -> None:
     seen = Recorder(lambda number: Again() if number == 1 else None)
     async with at_work(world, seen):
@@ -254,6 +256,7 @@ async def test_a_continuation_is_a_message_of_its_own(world: RedisWorld) -> None
     assert first["message_id"] != second["message_id"]
 
 
+# Contract: 7.handlers, 7.continuation
 @pytest.mark.usefixtures("quick_looks")
 async def test_a_continuation_comes_after_its_delay(
     clocked: tuple[RedisWorld, ManualClock],
@@ -272,6 +275,7 @@ async def test_a_continuation_comes_after_its_delay(
         await nothing_left(world)
 
 
+# Contract: 7.handlers
 async def test_a_negative_delay_is_none(world: RedisWorld) -> None:
     seen = Recorder(lambda number: Again(-1.0) if number == 1 else None)
     async with at_work(world, seen):
@@ -288,6 +292,7 @@ class RetryAfterError(Exception):
         self.retry_after = retry_after
 
 
+# Contract: 7.failures
 @pytest.mark.usefixtures("quick_looks")
 @pytest.mark.parametrize(
     ("error", "least", "most"),
@@ -344,6 +349,7 @@ async def delayed_or_handled(world: RedisWorld, clock: ManualClock, seen: Record
     return await delayed_by(world, clock) if stats.delayed else 0.0
 
 
+# Contract: 7.handlers
 @pytest.mark.parametrize("answer", ["later", Again(float("inf"))], ids=str)
 async def test_an_answer_that_is_no_continuation_is_a_failure(answer: Any) -> None:
     """Left to its lease it would come again and again, and never be a dead letter."""
@@ -363,6 +369,7 @@ async def test_an_answer_that_is_no_continuation_is_a_failure(answer: Any) -> No
             assert await until(failed) == b"1"
 
 
+# Contract: 7.failures
 @pytest.mark.usefixtures("quick_looks")
 async def test_failures_wait_longer_and_longer(clocked: tuple[RedisWorld, ManualClock]) -> None:
     world, clock = clocked
@@ -382,6 +389,7 @@ async def test_failures_wait_longer_and_longer(clocked: tuple[RedisWorld, Manual
         assert base - 0.001 <= delay <= 1.1 * base + 0.001
 
 
+# Contract: 7.failures
 def test_backoff_has_a_cap() -> None:
     assert all(300.0 <= backoff(failures) <= 330.0 for failures in (9, 10, 100, 10_000))
 
@@ -435,6 +443,7 @@ class Rival(threading.Thread):
         self.join()
 
 
+# Contract: 7.lease
 async def test_leases_hold_while_the_loop_is_blocked(backend: Backend) -> None:
     lease = 1.0
     namespace = backend.namespace()
@@ -487,6 +496,7 @@ async def test_a_replay_that_hangs_loses_its_lease_and_a_step_does_not(
     assert f"message {message_id} was handled, but its lease was lost" in caplog.text
 
 
+# Contract: 7.lease
 async def test_a_lease_that_is_lost_meanwhile_is_logged_once(
     world: RedisWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -540,6 +550,7 @@ async def test_an_ended_message_is_no_lost_lease(
         assert "lost" not in caplog.text
 
 
+# Contract: 7.lease
 async def test_expired_leases_are_swept(clocked: tuple[RedisWorld, ManualClock]) -> None:
     """Those of topics, too, that this worker does not work for."""
     world, clock = clocked
@@ -774,6 +785,7 @@ async def test_a_signal_ends_the_process_well(
 # -- trouble with the server ---------------------------------------------------------------
 
 
+# Contract: 7.lease, 7.delivery
 async def test_a_killed_process_costs_its_leases_only(
     real_backend: Backend, program: Path, tmp_path: Path
 ) -> None:

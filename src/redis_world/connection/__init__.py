@@ -14,15 +14,16 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import redis.asyncio
 
 from redis_world.config import WorldConfig
 from redis_world.connection.blocking import SyncCaller
+from redis_world.connection.cluster import ClusterRoutes, fence_of, slot_of
 from redis_world.connection.refusals import translate
-from redis_world.connection.sender import Command, Reply, Sender, encode
+from redis_world.connection.sender import Command, Reply, Sender, encode, round_trip
 from redis_world.connection.server import check_server, pin_namespace
 from redis_world.connection.source import Source, abandon
 from redis_world.hints import HintHub
@@ -34,15 +35,75 @@ __all__ = ["Command", "Connection", "SyncCaller"]
 logger = logging.getLogger(__name__)
 
 _SCANNED_AT_ONCE: Final = 1000
+_FIRST_KEY: Final = 3
+"""Behind EVALSHA, its script and the number of keys."""
+
+
+class _Routes(Protocol):
+    """The ways to the server, or to the nodes of a cluster."""
+
+    async def open(self) -> None: ...
+
+    async def finish(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+    @property
+    def clients(self) -> list[redis.asyncio.Redis]: ...
+
+    @property
+    def masters(self) -> list[redis.asyncio.Redis]: ...
+
+    def client_of(self, key: str) -> redis.asyncio.Redis: ...
+
+    def sender_of(self, slot: int | None) -> Sender: ...
+
+    def subscriber(self) -> redis.asyncio.Redis: ...
+
+
+class _OneServer:
+    """The way to a server that is alone."""
+
+    def __init__(
+        self, source: Source, config: WorldConfig, restore: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._source = source
+        self._client = source.client()
+        self._sender = Sender(self._client, config, restore)
+
+    async def open(self) -> None:
+        """Nothing has to be found out."""
+
+    async def finish(self) -> None:
+        await self._sender.finish()
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    @property
+    def clients(self) -> list[redis.asyncio.Redis]:
+        return [self._client]
+
+    @property
+    def masters(self) -> list[redis.asyncio.Redis]:
+        return [self._client]
+
+    def client_of(self, _key: str) -> redis.asyncio.Redis:
+        return self._client
+
+    def sender_of(self, _slot: int | None) -> Sender:
+        return self._sender
+
+    def subscriber(self) -> redis.asyncio.Redis:
+        return self._source.subscriber()
 
 
 class _LoopState:
-    """What belongs to one event loop: its client, its calls, its subscriber."""
+    """What belongs to one event loop: its clients, its calls, its subscriber."""
 
-    def __init__(self, client: redis.asyncio.Redis, sender: Sender) -> None:
+    def __init__(self, routes: _Routes) -> None:
         self.loop = asyncio.get_running_loop()
-        self.client = client
-        self.sender = sender
+        self.routes = routes
         self.opening = asyncio.Lock()
         self.opened = False
         self.hub: HintHub | None = None
@@ -97,40 +158,45 @@ class Connection:
         async with state.opening:
             if not state.opened:
                 if state.guardian is None:
-                    state.guardian = _close_with_the_loop(state.client)
+                    state.guardian = _close_with_the_loop(state.routes)
                     await anext(state.guardian)
                 try:
-                    now = await check_server(
-                        state.client, self.config, self._library, self.describe()
-                    )
-                    self.observe_server_time(now)
-                    await pin_namespace(
-                        state.client,
-                        self.config,
-                        self._library,
-                        seconds=self.config.retry_timeout,
-                    )
+                    await self._open(state.routes)
                 except BaseException as error:
                     # It connects again at the next try; there may be none.
-                    with contextlib.suppress(Exception):
-                        await state.client.connection_pool.disconnect()
+                    for client in state.routes.clients:
+                        with contextlib.suppress(Exception):
+                            await client.connection_pool.disconnect()
                     if isinstance(error, Exception):
                         raise translate(error, where=self.describe()) from error
                     raise
                 state.opened = True
+
+    async def _open(self, routes: _Routes) -> None:
+        await routes.open()
+        now = 0
+        for client in routes.masters:
+            now = await check_server(client, self.config, self._library, self.describe())
+        self.observe_server_time(now)
+        await pin_namespace(
+            routes.client_of(self.keys.meta),
+            self.config,
+            self._library,
+            seconds=self.config.retry_timeout,
+        )
 
     async def aclose(self) -> None:
         """Close what this object opened; a ready client is its owner's. Harmless when closed."""
         state, self._state = self._state, None
         if state is None or state.loop is not asyncio.get_running_loop():
             return
-        await state.sender.finish()
+        await state.routes.finish()
         if state.hub is not None:
             await state.hub.aclose()
         if state.guardian is not None:
             await state.guardian.aclose()
         else:
-            await state.client.aclose()
+            await state.routes.aclose()
 
     @property
     def keys(self) -> Keys:
@@ -147,12 +213,12 @@ class Connection:
         """The hints of the running loop."""
         state = self._for_this_loop()
         if state.hub is None:
-            state.hub = HintHub(self._source.subscriber)
+            state.hub = HintHub(state.routes.subscriber)
         return state.hub
 
     def describe(self) -> str:
         """The server's address, without its password."""
-        return self._source.describe(self._for_this_loop().client)
+        return self._source.describe(next(iter(self._for_this_loop().routes.clients), None))
 
     # -- calls -----------------------------------------------------------------------------
 
@@ -183,26 +249,56 @@ class Connection:
         await self.open()
         script = self._library[name]
         row = encode(("EVALSHA", script.sha, *script.arrange(keys, args)))
-        sender = self._for_this_loop().sender
-        return await sender.submit([row, *map(encode, commands)], {0: script})
+        slot = None
+        if self._source.is_cluster:
+            slot = slot_of(row)
+            end = _FIRST_KEY + len(script.keys)
+            row = (*row[:2], len(script.keys) + 1, *row[3:end], fence_of(row[3]), *row[end:])
+        sender = self._for_this_loop().routes.sender_of(slot)
+        return await sender.submit([row, *map(encode, commands)], {0: script}, slot)
 
     async def execute(self, *commands: Command) -> list[Reply]:
-        """Run commands in order, in one round trip; they may be run again, so they read."""
+        """Run commands in order, in one round trip; they may be run again, so they read.
+
+        In a cluster those of one node are in order.
+        """
         await self.open()
-        return await self._for_this_loop().sender.submit([*map(encode, commands)], {})
+        routes = self._for_this_loop().routes
+        encoded = [*map(encode, commands)]
+        if not self._source.is_cluster:
+            return await routes.sender_of(None).submit(encoded, {})
+        slots = [slot_of(command) for command in commands]
+        places: dict[int | None, list[int]] = {}
+        for place, slot in enumerate(slots):
+            places.setdefault(slot, []).append(place)
+        found = await asyncio.gather(
+            *(
+                routes.sender_of(slot).submit([encoded[place] for place in some], {}, slot)
+                for slot, some in places.items()
+            )
+        )
+        replies: list[Reply] = [None] * len(commands)
+        for some, own in zip(places.values(), found, strict=True):
+            for place, reply in zip(some, own, strict=True):
+                replies[place] = reply
+        return replies
 
     async def scan(self, pattern: str) -> AsyncGenerator[bytes, None]:
         """The keys that match, in no order, and maybe more than once."""
-        cursor: int = 0
-        while True:
-            ((reply, keys),) = await self.execute(
-                ("SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED_AT_ONCE)
-            )
-            for key in keys:
-                yield key
-            cursor = int(reply)
-            if cursor == 0:
-                return
+        await self.open()
+        for client in self._for_this_loop().routes.masters:
+            cursor = 0
+            while True:
+                (reply,) = await round_trip(
+                    client, [("SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED_AT_ONCE)]
+                )
+                if isinstance(reply, Exception):
+                    raise translate(reply)
+                for key in reply[1]:
+                    yield key
+                cursor = int(reply[0])
+                if cursor == 0:
+                    break
 
     def server_time(self) -> int:
         """The server's time in ms, as far as this process knows it."""
@@ -222,15 +318,15 @@ class Connection:
     def _for_this_loop(self) -> _LoopState:
         state = self._state
         if state is None or state.loop is not asyncio.get_running_loop():
-            if state is not None:
-                abandon(state.client)
-            client = self._source.client()
-            sender = Sender(client, self.config, lambda: self._restore(client))
-            state = self._state = _LoopState(client, sender)
+            for client in state.routes.clients if state is not None else ():
+                abandon(client)
+            kind = ClusterRoutes if self._source.is_cluster else _OneServer
+            state = self._state = _LoopState(kind(self._source, self.config, self._restore))
         return state
 
-    async def _restore(self, client: redis.asyncio.Redis) -> None:
+    async def _restore(self) -> None:
         """Pin the namespace again: a server without scripts was started anew, maybe empty."""
+        client = self._for_this_loop().routes.client_of(self.keys.meta)
         if await pin_namespace(client, self.config, self._library, seconds=0):
             logger.error(
                 "the server at %s has lost namespace %r with all that was in it",
@@ -239,8 +335,8 @@ class Connection:
             )
 
 
-async def _close_with_the_loop(client: redis.asyncio.Redis) -> AsyncGenerator[None, None]:
-    """Close a client at the end of a block that nobody ends but `asyncio.run`.
+async def _close_with_the_loop(routes: _Routes) -> AsyncGenerator[None, None]:
+    """Close clients at the end of a block that nobody ends but `asyncio.run`.
 
     A loop that ends closes its asynchronous generators: the one place where connections that
     were never closed can still be.
@@ -248,4 +344,4 @@ async def _close_with_the_loop(client: redis.asyncio.Redis) -> AsyncGenerator[No
     try:
         yield
     finally:
-        await client.aclose()
+        await routes.aclose()

@@ -14,7 +14,7 @@ from redis_world.errors import (
     WorldUnavailableError,
 )
 
-__all__ = ["is_lost", "is_passing", "lacks_script", "translate"]
+__all__ = ["is_elsewhere", "is_lost", "is_passing", "lacks_script", "translate"]
 
 _PASSING_CODES: Final = (
     "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY",
@@ -48,6 +48,11 @@ def is_passing(reply: Any) -> bool:
     return isinstance(reply, redis.exceptions.RedisError) and _has_code(reply, _PASSING_CODES)
 
 
+def is_elsewhere(reply: object) -> bool:
+    """Whether a reply says that another node of a cluster has the key, or is about to."""
+    return isinstance(reply, redis.exceptions.AskError)
+
+
 def is_lost(error: Exception) -> bool:
     """Whether nobody knows if the commands were run, or they were not, but may be later."""
     if isinstance(error, redis.exceptions.AuthenticationError):
@@ -73,6 +78,10 @@ def translate(error: BaseException, *, where: str = "") -> WorldError:
         return WorldUnavailableError(f"the server{at} can't be reached{hint} ({text})")
     if isinstance(error, TypeError) and where:
         return ConfigurationError(f"the URL has an option that does not exist: {text}")
+    if is_elsewhere(error):
+        return ConfigurationError(
+            f"the server{at} is a node of a cluster: its URL begins with redis+cluster://"
+        )
     if isinstance(error, redis.exceptions.ResponseError):
         if "DB index is out of range" in text:
             return ConfigurationError(f"the server{at} does not have this database: {text}")

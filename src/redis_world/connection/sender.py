@@ -14,9 +14,14 @@ import redis.asyncio
 import redis.exceptions
 
 from redis_world.config import WorldConfig
-from redis_world.connection.refusals import is_lost, is_passing, lacks_script, translate
+from redis_world.connection.refusals import (
+    is_elsewhere,
+    is_lost,
+    is_passing,
+    lacks_script,
+    translate,
+)
 from redis_world.errors import InvalidInputError, NotDurableError
-from redis_world.keys import meta_key
 from redis_world.lua import Argument, Script
 from redis_world.text import utf8
 
@@ -26,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 Command = tuple[Argument, ...]
 Reply = Any
+HandOver = Callable[["list[Request]", Exception, "Patience"], "Awaitable[list[Request]]"]
 
 _ROW: Final = 2
 """Where the arranged row of a script begins, in EVALSHA as in EVAL."""
@@ -48,18 +54,23 @@ _LAG: Final = 0.05
 class Request:
     """Some commands in order, answered together."""
 
-    __slots__ = ("commands", "future", "scripts")
+    __slots__ = ("commands", "future", "scripts", "sender", "slot")
 
     def __init__(
         self,
         commands: list[Command],
         scripts: dict[int, Script],
         future: asyncio.Future[list[Reply]],
+        slot: int | None,
     ) -> None:
         self.commands = commands
         self.scripts = scripts
         """Position -> script, for those of the commands that are EVALSHA."""
         self.future = future
+        self.slot = slot
+        """Of its keys, in a cluster."""
+        self.sender: Sender | None = None
+        """Who sends it at present."""
 
     @property
     def size(self) -> int:
@@ -81,7 +92,9 @@ class Request:
         for place, script in self.scripts.items():
             if script.resend_at is not None:
                 row = list(self.commands[place])
-                row[_ROW + script.resend_at] = b"1"
+                # Behind its keys, which may be more than those of its header.
+                extra = int(row[_ROW]) - len(script.keys)
+                row[_ROW + script.resend_at + extra] = b"1"
                 self.commands[place] = tuple(row)
 
     def send_source(self) -> None:
@@ -97,6 +110,7 @@ class Sender:
         client: a client of the running loop.
         config: the World's options.
         restore: called when the server has lost its scripts: it may have lost more.
+        hand_over: called after a failure with what has to be sent again; what stays here.
     """
 
     def __init__(
@@ -104,24 +118,34 @@ class Sender:
         client: redis.asyncio.Redis,
         config: WorldConfig,
         restore: Callable[[], Awaitable[None]],
+        hand_over: HandOver | None = None,
     ) -> None:
+        self._hand_over = hand_over
         self._loop = asyncio.get_running_loop()
         self._client = client
         self._config = config
         self._restore = restore
         self._wait_command = _wait_command(config)
-        self._meta = meta_key(config.namespace)
         self._pending: list[Request] = []
         self._batches: set[asyncio.Task[None]] = set()
         self._closing = False
 
-    async def submit(self, commands: list[Command], scripts: dict[int, Script]) -> list[Reply]:
+    async def submit(
+        self, commands: list[Command], scripts: dict[int, Script], slot: int | None = None
+    ) -> list[Reply]:
         """Send commands in order, with whatever else is sent in this tick of the loop."""
-        request = Request(commands, scripts, self._loop.create_future())
+        request = Request(commands, scripts, self._loop.create_future(), slot)
+        request.sender = self
         if not self._pending:
             self._loop.call_soon(self._flush)
         self._pending.append(request)
         return await request.future
+
+    def take(self, requests: list[Request], patience: Patience) -> None:
+        """Go on with what another sender could not bring to its end."""
+        for request in requests:
+            request.sender = self
+        self._start(requests, patience)
 
     async def finish(self) -> None:
         """Wait for what is under way; what has to be sent again by now fails."""
@@ -146,22 +170,24 @@ class Sender:
         if batch:
             self._start(batch)
 
-    def _start(self, batch: list[Request]) -> None:
-        task = self._loop.create_task(self._send(batch))
+    def _start(self, batch: list[Request], patience: Patience | None = None) -> None:
+        task = self._loop.create_task(self._send(batch, patience))
         self._batches.add(task)
         task.add_done_callback(self._batches.discard)
 
-    async def _send(self, batch: list[Request]) -> None:
+    async def _send(self, batch: list[Request], patience: Patience | None) -> None:
         """Send a batch and hand out the replies; runs to its end whatever its callers do."""
         try:
-            await self._send_until_answered(batch)
+            await self._send_until_answered(batch, patience)
         except Exception as error:  # noqa: BLE001 - every caller of the batch gets it
             for request in batch:
-                if not request.future.done():
+                # What was handed over meanwhile is another one's.
+                if request.sender is self and not request.future.done():
                     request.future.set_exception(translate(error))
 
-    async def _send_until_answered(self, batch: list[Request]) -> None:
-        patience = Patience(self._config.retry_timeout)
+    async def _send_until_answered(self, batch: list[Request], patience: Patience | None) -> None:
+        if patience is None:
+            patience = Patience(self._config.retry_timeout)
         seconds = _FIRST_TIMEOUT
         while True:
             batch, error = await self._try(batch, seconds if patience.left() > seconds else None)
@@ -172,6 +198,10 @@ class Sender:
                 return
             if self._closing or not await patience.pause():
                 raise error
+            if self._hand_over is not None:
+                batch = await self._hand_over(batch, error, patience)
+                if not batch:
+                    return
             logger.debug("%d calls are sent again: %s", len(batch), error)
 
     async def _try(
@@ -185,7 +215,7 @@ class Sender:
             with deadline:
                 answered = await self._ask_with_scripts(batch)
             for request, replies in answered:
-                passing = next(filter(is_passing, replies), None)
+                passing = next(filter(self._may_be_done_later, replies), None)
                 if passing is None:
                     _answer(request, replies)
                 else:
@@ -202,6 +232,10 @@ class Sender:
             # The other connections may lead to a server that is gone, or a primary no more.
             await self._client.connection_pool.disconnect(inuse_connections=False)
         return left, reason
+
+    def _may_be_done_later(self, reply: Reply) -> bool:
+        """Whether the server has not run the command, and it, or another node, may yet."""
+        return is_passing(reply) or (self._hand_over is not None and is_elsewhere(reply))
 
     async def _ask_with_scripts(self, batch: list[Request]) -> list[tuple[Request, list[Reply]]]:
         """Ask, and send the scripts themselves where the server lost them: EVAL keeps them."""
@@ -223,7 +257,7 @@ class Sender:
         if wait is not None:
             # Waiting covers what its own connection has written, and all before it. A call that
             # finds itself done, by an earlier try or a rival, would write and wait for nothing.
-            commands += [("HSET", self._meta, "waited", "1"), wait]
+            commands += [("HSET", _waited_key(batch), "waited", "1"), wait]
         replies = iter(await round_trip(self._client, commands))
         answered = [(request, [next(replies) for _ in request.commands]) for request in batch]
         if wait is not None and not _is_reached([*replies][-1]):
@@ -315,6 +349,15 @@ class _Deadline:
             self._task.uncancel()
         if self._cancellations and kind is asyncio.CancelledError:
             raise redis.exceptions.TimeoutError(f"no reply within {self._seconds:.1f} s")
+
+
+def _waited_key(batch: Sequence[Request]) -> Argument:
+    """A key of the node that a batch goes to, for what is written only to be waited for."""
+    request = next(request for request in batch if request.is_waited)
+    key = request.commands[min(request.scripts)][_ROW + 1]
+    tag, brace, rest = (key if isinstance(key, bytes) else str(key).encode()).partition(b"}")
+    version = rest.split(b":")[1]
+    return tag + brace + b":" + version + b":waited"
 
 
 def _wait_command(config: WorldConfig) -> Command | None:

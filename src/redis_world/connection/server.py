@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from typing import Any, Final
 
 import redis.asyncio
@@ -30,11 +31,23 @@ async def check_server(
     """Check a server and load the scripts into it; its time in ms."""
     # In front of the scripts: from a stranger a server takes no more than a few bytes, and hangs
     # up on the rest, so that nobody would be told about the password.
-    asked: list[Command] = [("TIME",), ("INFO", "server"), ("INFO", "memory")]
+    asked: list[Command] = [
+        ("TIME",),
+        ("INFO", "server"),
+        ("INFO", "memory"),
+        ("SCRIPT", "EXISTS", *(script.sha for script in library)),
+    ]
     # One that is starting is waited for; one that is not there may be a wrong address.
-    now, server, memory = await _ask_until(is_passing, client, asked, config.retry_timeout)
-    scripts: list[Command] = [("SCRIPT", "LOAD", script.source) for script in library]
-    await _ask_until(is_passing, client, scripts, config.retry_timeout)
+    now, server, memory, loaded = await _ask_until(is_passing, client, asked, config.retry_timeout)
+    # Of a server that does not tell, they are all loaded.
+    known = loaded if isinstance(loaded, list) and len(loaded) == len([*library]) else ()
+    lacking: list[Command] = [
+        ("SCRIPT", "LOAD", script.source)
+        for script, is_there in zip_longest(library, known)
+        if not is_there
+    ]
+    if lacking:
+        await _ask_until(is_passing, client, lacking, config.retry_timeout)
     # An embedded server has no INFO, and an ACL may deny it: then nothing is known.
     if isinstance(server, dict):
         _check_version(server)
@@ -104,8 +117,12 @@ async def _ask_until(
         refusal: Exception | None
         try:
             replies = await round_trip(client, commands)
-            # INFO may be denied, or not be there.
-            needed = [reply for i, reply in enumerate(replies) if commands[i][0] != "INFO"]
+            # INFO may be denied, or not be there; likewise what only saves time.
+            needed = [
+                reply
+                for command, reply in zip(commands, replies, strict=True)
+                if command[0] != "INFO" and command[:2] != ("SCRIPT", "EXISTS")
+            ]
             refusal = next((each for each in needed if isinstance(each, Exception)), None)
         except redis.exceptions.RedisError as error:
             refusal = error

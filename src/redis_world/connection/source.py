@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, Final
 
 import redis
 import redis.asyncio
+import redis.asyncio.sentinel
+import redis.sentinel
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from redis_world.config import WorldConfig
+from redis_world.connection.blocking import (
+    BlockingClient,
+    BlockingCluster,
+    BlockingServer,
+)
+from redis_world.connection.slots import Address
+from redis_world.connection.url import MEMORY, Place, parse_url, refuse_decoding
 from redis_world.errors import ConfigurationError
-from redis_world.memory import SCHEME as MEMORY
 from redis_world.memory import memory_client, memory_sync_client
 
 __all__ = ["Source", "abandon"]
+
+_OF_SENTINELS: Final = {"protocol", "socket_timeout", "socket_connect_timeout", "socket_keepalive"}
 
 
 class Source:
@@ -34,13 +43,11 @@ class Source:
     ) -> None:
         if (url is None) == (client is None):
             raise ConfigurationError("a World needs either a URL or a ready client")
-        self._url = url or ""
         self._client = client
         self._config = config
+        self._place = Place("", "", [], "") if url is None else parse_url(url)
         if client is not None:
             _check_client(client)
-        else:
-            _check_url(self._url)
         if self.is_memory and config.durability != "memory":
             raise ConfigurationError(
                 f"{MEMORY}:// keeps nothing: durability={config.durability!r} needs a server"
@@ -49,43 +56,104 @@ class Source:
     @property
     def is_memory(self) -> bool:
         """Whether the server is the embedded one of this process."""
-        return self._url.partition("://")[0] == MEMORY
+        return self._place.kind == MEMORY
 
-    def client(self) -> redis.asyncio.Redis:
-        """A client for commands, of the running event loop."""
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the servers are those of a Redis Cluster."""
+        return self._place.kind == "cluster"
+
+    @property
+    def seeds(self) -> list[Address]:
+        """The nodes of a cluster, or the Sentinels, that the URL names."""
+        return [Address(*each) for each in self._place.hosts]
+
+    def client(self, node: Address | None = None) -> redis.asyncio.Redis:
+        """A client for commands, of the running event loop; of one node in a cluster."""
         limits = {"max_connections": self._config.max_connections, "timeout": None}
         if self._client is not None:
             return _client_like(self._client, **limits)
         if self.is_memory:
-            return memory_client(self._url)
-        pool = redis.asyncio.BlockingConnectionPool.from_url(
-            self._url, retry=_no_retry(), **limits, **self._settings()
-        )
+            return memory_client(self._place.url)
+        settings = {"retry": _no_retry(), **limits, **self._settings()}
+        if self._place.kind == "sentinel":
+            return self._of_sentinels(settings)
+        pool = redis.asyncio.BlockingConnectionPool.from_url(self._url_of(node), **settings)
         return redis.asyncio.Redis.from_pool(pool)
 
-    def subscriber(self) -> redis.asyncio.Redis:
+    def subscriber(self, node: Address | None = None) -> redis.asyncio.Redis:
         """A client for the subscriber alone: it waits as long as nothing happens."""
         if self._client is not None:
             return _client_like(self._client, socket_timeout=None)
         if self.is_memory:
-            return memory_client(self._url)
+            return memory_client(self._place.url)
         settings = {**self._settings(), "socket_timeout": None}
-        return redis.asyncio.Redis.from_url(self._url, retry=_no_retry(), **settings)
+        if self._place.kind == "sentinel":
+            return self._of_sentinels({**settings, "retry": _no_retry()})
+        return redis.asyncio.Redis.from_url(self._url_of(node), retry=_no_retry(), **settings)
 
-    def blocking(self) -> redis.Redis:
+    def blocking(self) -> BlockingClient:
         """A client that blocks its thread."""
         if self._client is not None:
-            return _sync_twin(self._client, self._settings())
+            return BlockingServer(_sync_twin(self._client, self._settings()))
         if self.is_memory:
-            return memory_sync_client(self._url)
-        return redis.Redis.from_url(self._url, **self._settings(), retry=_no_retry_sync())
+            return BlockingServer(memory_sync_client(self._place.url))
+        settings = {**self._settings(), "retry": _no_retry_sync()}
+        if self._place.kind == "sentinel":
+            return BlockingServer(self._sentinel(redis.sentinel.Sentinel, settings))
+        if self.is_cluster:
+            return BlockingCluster(
+                self.seeds, lambda node: redis.Redis.from_url(self._url_of(node), **settings)
+            )
+        return BlockingServer(redis.Redis.from_url(self._place.url, **settings))
 
-    def describe(self, client: redis.asyncio.Redis) -> str:
+    def describe(self, client: redis.asyncio.Redis | None) -> str:
         """The server's address, without its password."""
         if self.is_memory:
-            return self._url
-        kwargs = client.connection_pool.connection_kwargs
+            return self._place.url
+        if self._place.hosts:
+            return ",".join(f"{host}:{port}" for host, port in self._place.hosts)
+        kwargs = {} if client is None else client.connection_pool.connection_kwargs
         return str(kwargs.get("path") or f"{kwargs.get('host')}:{kwargs.get('port')}")
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _url_of(self, node: Address | None) -> str:
+        """The URL of a node: the World's, with its address."""
+        if node is None:
+            return self._place.url
+        return self._place.url_of(*node)
+
+    def _credentials(self) -> dict[str, Any]:
+        """User, password and TLS settings of the URL, as keywords."""
+        options = dict(redis.connection.parse_url(self._place.url))  # type: ignore[no-untyped-call]
+        kind = options.pop("connection_class", None)
+        for name in ("host", "port", "db"):
+            options.pop(name, None)
+        return {**options, "ssl": True} if kind is redis.SSLConnection else options
+
+    def _of_sentinels(self, settings: Mapping[str, Any]) -> redis.asyncio.Redis:
+        pool_class = _BlockingSentinelPool if "max_connections" in settings else None
+        return self._sentinel(  # type: ignore[no-any-return]
+            redis.asyncio.sentinel.Sentinel, settings, pool_class
+        )
+
+    def _sentinel(self, kind: Any, settings: Mapping[str, Any], pool_class: Any = None) -> Any:
+        """A client of the master that the Sentinels name, asked anew at each connection."""
+        known = {**self._credentials(), **settings}
+        # The Sentinels have no user of the data, unless the URL says so.
+        asked = {
+            name: known[name] for name in known if name in _OF_SENTINELS or name.startswith("ssl")
+        }
+        asked |= {
+            name.removeprefix("sentinel_"): known.pop(name)
+            for name in [*known]
+            if name.startswith("sentinel_")
+        }
+        sentinel = kind(self._place.hosts, sentinel_kwargs=asked)
+        more = {} if pool_class is None else {"connection_pool_class": pool_class}
+        db = {"db": self._place.database}
+        return sentinel.master_for(self._place.service, **more, **db, **known)
 
     def _settings(self) -> dict[str, Any]:
         settings: dict[str, Any] = {
@@ -94,9 +162,15 @@ class Source:
             # Replies of one shape, whatever the server would rather speak.
             "protocol": 2,
         }
-        if not self._url.startswith("unix:"):
+        if self._place.kind != "unix":
             settings["socket_keepalive"] = True
         return settings
+
+
+class _BlockingSentinelPool(
+    redis.asyncio.sentinel.SentinelConnectionPool, redis.asyncio.BlockingConnectionPool
+):
+    """Asks the Sentinels for the master, and lets callers wait for a free connection."""
 
 
 def _no_retry() -> AsyncRetry:
@@ -114,7 +188,7 @@ def _check_client(client: object) -> None:
         kind = f"{type(client).__module__}.{type(client).__qualname__}"
         raise ConfigurationError(f"a ready client is a redis.asyncio.Redis, not a {kind}")
     options = client.connection_pool.connection_kwargs
-    _refuse_decoding(options)
+    refuse_decoding(options)
     if not {"host", "path", "server"} & set(options):
         raise ConfigurationError(
             "this client finds its server by itself (a Sentinel's, for example): that is not "
@@ -134,43 +208,6 @@ def _client_like(client: redis.asyncio.Redis, **settings: Any) -> redis.asyncio.
     return redis.asyncio.Redis.from_pool(
         redis.asyncio.BlockingConnectionPool(connection_class=pool.connection_class, **kwargs)
     )
-
-
-def _check_url(url: str) -> None:
-    schemes = (MEMORY, "redis", "rediss", "unix")
-    scheme = url.partition("://")[0]
-    if "://" not in url or scheme not in schemes:
-        known = ", ".join(f"{name}://" for name in schemes)
-        raise ConfigurationError(
-            f"{_without_secrets(url)!r} is no URL of a server: they begin with one of {known}"
-        )
-    if scheme == MEMORY:
-        return
-    try:
-        options = redis.connection.parse_url(url)  # type: ignore[no-untyped-call]
-    except ValueError as error:
-        raise ConfigurationError(
-            f"{_without_secrets(url)!r} is no URL of a server: {error}"
-        ) from None
-    database = urlsplit(url).path.strip("/")
-    if scheme != "unix" and database and not database.isdecimal():
-        raise ConfigurationError(
-            f"{_without_secrets(url)!r} is no URL of a server: {database!r} is no number of a "
-            "database"
-        )
-    _refuse_decoding(dict(options))
-
-
-def _without_secrets(url: str) -> str:
-    """A URL as it may be shown: user, password and options may be anywhere in front or behind."""
-    return url.rpartition("@")[2].partition("?")[0]
-
-
-def _refuse_decoding(options: Mapping[str, Any]) -> None:
-    if str(options.get("decode_responses", False)).lower() not in {"false", "0", "no", ""}:
-        raise ConfigurationError(
-            "decode_responses=True would break binary payloads: make the client without it"
-        )
 
 
 def _sync_twin(client: redis.asyncio.Redis, settings: Mapping[str, Any]) -> redis.Redis:

@@ -197,7 +197,8 @@ class Events:
         batch = Batch(self._connection, run_id, _op(request_id))
         for item in items:
             try:
-                batch.add(self._batched(run_id, item, resolve_data, batch.next_op))
+                call = self._batched(run_id, item, resolve_data, batch.next_op)
+                batch.add(call, is_born_running=item.is_born_running)
             except WorldError as error:
                 batch.add(error)
         outbox = b"" if enqueue is None else self._pack(enqueue, run_id)
@@ -382,8 +383,14 @@ class Events:
         token = call.args["token_text"]
         partition = str(self._connection.partitions.of(token).number)
 
-        async def create(phase: str, detail: str) -> Sequence[Any]:
-            args = {**call.args, "phase": phase, "detail": detail, "token_partition": partition}
+        async def create(phase: str, detail: str, identity: str) -> Sequence[Any]:
+            args = {
+                **call.args,
+                "phase": phase,
+                "detail": detail,
+                "identity": identity,
+                "token_partition": partition,
+            }
             return await self._connection.call_then(call.script, call.keys, args, reads)
 
         return await create_hook(

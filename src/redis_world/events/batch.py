@@ -48,6 +48,8 @@ class Item:
 
     event: CreateEvent | WorldError
     occurred_at: datetime | None
+    is_born_running: bool = False
+    """Whether it starts a step that an event in front of it creates."""
 
 
 def parse_batch(events: Sequence[BatchEvent | BaseEvent | Mapping[str, Any]]) -> list[Item]:
@@ -77,7 +79,8 @@ def parse_batch(events: Sequence[BatchEvent | BaseEvent | Mapping[str, Any]]) ->
                 "and the step_started behind it"
             )
         seen[entity] = kind if entity not in seen else "both"
-    return [_parse(event, occurred_at) for event, occurred_at in parts]
+    born_running = {entity[1] for entity, kind in seen.items() if kind == "both"}
+    return [_parse(event, occurred_at, born_running) for event, occurred_at in parts]
 
 
 def _parts(item: object) -> tuple[BaseEvent | Mapping[str, Any], datetime | None]:
@@ -103,7 +106,9 @@ def _name(event: BaseEvent | Mapping[str, Any]) -> tuple[str, str]:
     return str(kind), correlation_id if isinstance(correlation_id, str) else ""
 
 
-def _parse(event: BaseEvent | Mapping[str, Any], occurred_at: datetime | None) -> Item:
+def _parse(
+    event: BaseEvent | Mapping[str, Any], occurred_at: datetime | None, born_running: set[str]
+) -> Item:
     try:
         model = parse_event(event)
         validate_event(model)
@@ -115,6 +120,7 @@ def _parse(event: BaseEvent | Mapping[str, Any], occurred_at: datetime | None) -
             raise InvalidEventError(
                 "a step_started of a batch has no input: create its step first"
             )
+        return Item(model, occurred_at, model.correlation_id in born_running)
     return Item(model, occurred_at)
 
 
@@ -126,6 +132,8 @@ class Batch:
         self._run_id = run_id
         self._op = op
         self._calls: list[tuple[Request, Call]] = []
+        self._born_running: set[int] = set()
+        """Those of the calls that start a step which an event in front of them creates."""
         self._outcomes: list[int | WorldError] = []
         """Of each event: which of the calls it is, or the error that refuses it by itself."""
 
@@ -134,11 +142,15 @@ class Batch:
         """The id by which the next event finds itself: the script makes the same."""
         return f"{self._op}/{len(self._calls) + 1}"
 
-    def add(self, item: tuple[Request, Call] | WorldError) -> None:
+    def add(
+        self, item: tuple[Request, Call] | WorldError, *, is_born_running: bool = False
+    ) -> None:
         """Add an event with the call of its own script, or one that is refused already."""
         if isinstance(item, WorldError):
             self._outcomes.append(item)
         else:
+            if is_born_running:
+                self._born_running.add(len(self._calls))
             self._outcomes.append(len(self._calls))
             self._calls.append(item)
 
@@ -191,7 +203,9 @@ class Batch:
             kind, common = request.event.event_type, request.common()
             if kind == "step_created":
                 creations[request.correlation_id] = place
-            creation = creations.get(request.correlation_id) if kind == "step_started" else None
+            # 0 where the creation is refused by itself, and does not come so far.
+            is_born_running = place - 1 in self._born_running
+            creation = creations.get(request.correlation_id, 0) if is_born_running else None
             extra = _EXTRA[kind]
             args += [
                 kind,

@@ -94,6 +94,7 @@ def hook_created(request: Request) -> Call:
             "max_events": request.max_events,
             "phase": "",
             "detail": "",
+            "identity": "",
             "token_partition": "",
         },
         read=read,

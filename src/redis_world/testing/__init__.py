@@ -5,6 +5,7 @@ a clock that tests set, and a network that breaks when they say so.
 """
 
 from redis_world.testing.clock import ManualClock
+from redis_world.testing.clusters import Cluster, redis_cluster
 from redis_world.testing.invariants import InvariantViolationError, check_invariants
 from redis_world.testing.memory import memory_world
 from redis_world.testing.proxy import CuttingProxy, cutting_proxy
@@ -17,6 +18,7 @@ from redis_world.testing.servers import (
 )
 
 __all__ = [
+    "Cluster",
     "CuttingProxy",
     "InvariantViolationError",
     "ManualClock",
@@ -27,5 +29,6 @@ __all__ = [
     "check_invariants",
     "cutting_proxy",
     "memory_world",
+    "redis_cluster",
     "redis_server",
 ]

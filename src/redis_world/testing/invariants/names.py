@@ -38,6 +38,7 @@ _OF_PARTITION: Final = {
     "cleaning",
     "reservations",
     "releases",
+    "waited",
 }
 
 TYPES: Final = {
@@ -62,6 +63,7 @@ TYPES: Final = {
     "cleaning": "zset",
     "reservations": "zset",
     "releases": "zset",
+    "waited": "hash",
     "tokens": "string",
     **{f"queue:{place}": "zset" for place in PLACES},
     "queue:message": "hash",

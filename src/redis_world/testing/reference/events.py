@@ -197,10 +197,10 @@ class ReferenceEvents:
         check_text(run_id, request_id)
         message = None if enqueue is None else self._message(enqueue, run_id)
         results: list[BatchItemResult] = []
-        refused: set[str] = set()
+        created: set[str] = set()
         for item in items:
             try:
-                result = self._batched(run_id, item, resolve_data, refused)
+                result = self._batched(run_id, item, resolve_data, created)
                 results.append(BatchItemResult(status=200, **result))
             except WorldError as error:
                 text = str(error)
@@ -216,9 +216,9 @@ class ReferenceEvents:
         return BatchResult(results=results, message_id=sent)
 
     def _batched(
-        self, run_id: str, item: Item, resolve_data: ResolveData, refused: set[str]
+        self, run_id: str, item: Item, resolve_data: ResolveData, created: set[str]
     ) -> dict[str, Any]:
-        """Record one event of a batch; `refused` are the steps that could not be created."""
+        """Record one event of a batch; `created` are the steps that it has created so far."""
         if isinstance(item.event, WorldError):
             raise item.event
         kind, corr = item.event.event_type, item.event.correlation_id or ""
@@ -231,15 +231,14 @@ class ReferenceEvents:
             request_id=None,
             occurred_at=item.occurred_at,
         )
-        # A step that is to be born running and exists is another's.
-        if kind == "step_started" and corr in refused:
+        run = self._state.runs.get(run_id)
+        exists = run is not None and corr in run.steps
+        # A step that is to be born running and exists already is another's.
+        if item.is_born_running and exists and corr not in created:
             raise EntityConflictError(f"step {corr!r} exists")
-        try:
-            outcome = _RULES[kind](write)
-        except EntityConflictError as error:
-            if kind == "step_created" and error.reason == "duplicate":
-                refused.add(corr)
-            raise
+        outcome = _RULES[kind](write)
+        if kind == "step_created":
+            created.add(corr)
         owe_for_event(self._state, write, outcome, None)
         tidy(self._state, run_id)
         return self._result(write, outcome, resolve_data)

@@ -1,0 +1,182 @@
+"""Redis Cluster: which node has which slot, and how calls find their way there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import redis.asyncio
+import redis.exceptions
+from redis.crc import key_slot
+
+from redis_world.config import WorldConfig
+from redis_world.connection.refusals import is_elsewhere
+from redis_world.connection.sender import Command, Patience, Request, Sender, round_trip
+from redis_world.connection.slots import SLOTS, Address, owners_of
+from redis_world.connection.source import Source
+from redis_world.lua import Argument
+
+__all__ = ["ClusterRoutes", "fence_of", "slot_of"]
+
+logger = logging.getLogger(__name__)
+
+_KEYLESS: Final = {b"TIME", b"INFO", b"PING", b"CLIENT", b"CONFIG"}
+_REFRESH_SECONDS: Final = 0.05
+"""How long a look at the slots is good for, while calls fail."""
+
+
+def slot_of(command: Command) -> int | None:
+    """The slot of a command's first key; None where it has none."""
+    name = _bytes(command[0])
+    if name in _KEYLESS:
+        return None
+    place = 3 if name in (b"EVALSHA", b"EVAL") else 1
+    return key_slot(_bytes(command[place]))
+
+
+def fence_of(key: Argument) -> bytes:
+    """A key of the same slot that is never there.
+
+    While a slot moves from one node to another, a node refuses commands some of whose keys it does
+    not have. A script may use keys that it does not name, and would fail in its middle, where it
+    meets one that has moved already. With this key among those that it names, it is not run before
+    the slot is one node's.
+    """
+    tag, brace, _ = _bytes(key).partition(b"}")
+    return tag + brace + b":-"
+
+
+def _bytes(part: Argument) -> bytes:
+    return part if isinstance(part, bytes) else str(part).encode()
+
+
+class ClusterRoutes:
+    """The masters of a cluster, each with a client and a sender of its own."""
+
+    def __init__(
+        self, source: Source, config: WorldConfig, restore: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._source = source
+        self._config = config
+        self._restore = restore
+        self._loop = asyncio.get_running_loop()
+        self._owners: list[Address | None] = [None] * SLOTS
+        self._clients: dict[Address, redis.asyncio.Redis] = {}
+        self._senders: dict[Address, Sender] = {}
+        self._refreshing = asyncio.Lock()
+        self._refreshed_at = -_REFRESH_SECONDS
+
+    # -- life ------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Learn which node has which slot.
+
+        Raises:
+            redis.exceptions.RedisError: no node of the cluster can be asked.
+        """
+        await self._refresh()
+
+    async def finish(self) -> None:
+        """Wait for what is under way."""
+        for sender in [*self._senders.values()]:
+            await sender.finish()
+
+    async def aclose(self) -> None:
+        """Close all clients."""
+        for client in self.clients:
+            await client.aclose()
+
+    @property
+    def clients(self) -> list[redis.asyncio.Redis]:
+        """One for each node that was talked to."""
+        return [*self._clients.values()]
+
+    @property
+    def masters(self) -> list[redis.asyncio.Redis]:
+        """One for each node that has slots."""
+        return [self._client(address) for address in {each for each in self._owners if each}]
+
+    def client_of(self, key: str) -> redis.asyncio.Redis:
+        """The client of the node that has a key."""
+        return self._client(self._owner(key_slot(key.encode())))
+
+    def sender_of(self, slot: int | None) -> Sender:
+        """The sender of the node that has a slot; of any where there is none."""
+        return self._sender(self._owner(slot))
+
+    def subscriber(self) -> redis.asyncio.Redis:
+        """A client for the subscriber alone: what is published anywhere reaches every node."""
+        return self._source.subscriber(self._owner(None))
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _owner(self, slot: int | None) -> Address:
+        if slot is not None and (owner := self._owners[slot]) is not None:
+            return owner
+        known = [each for each in {*self._owners} if each is not None]
+        return random.choice(known or self._source.seeds)  # noqa: S311 - spreads load
+
+    def _client(self, address: Address) -> redis.asyncio.Redis:
+        client = self._clients.get(address)
+        if client is None:
+            client = self._clients[address] = self._source.client(address)
+        return client
+
+    def _sender(self, address: Address) -> Sender:
+        sender = self._senders.get(address)
+        if sender is None:
+            sender = self._senders[address] = Sender(
+                self._client(address), self._config, self._restore, self._hand_over
+            )
+        return sender
+
+    async def _hand_over(
+        self, batch: list[Request], reason: Exception, patience: Patience
+    ) -> list[Request]:
+        """After a failure: give what is another node's by now to that; what stays."""
+        with contextlib.suppress(redis.exceptions.RedisError, OSError):
+            # One that names another owner knows better than what was learned just now.
+            await self._refresh(at_once=is_elsewhere(reason))
+        staying: list[Request] = []
+        leaving: dict[Address, list[Request]] = {}
+        for request in batch:
+            owner = self._owner(request.slot)
+            if self._senders.get(owner) is request.sender:
+                staying.append(request)
+            else:
+                leaving.setdefault(owner, []).append(request)
+        for owner, requests in leaving.items():
+            self._sender(owner).take(requests, patience)
+        return staying
+
+    async def _refresh(self, *, at_once: bool = False) -> None:
+        asked_at = self._loop.time()
+        async with self._refreshing:
+            pause = 0.0 if at_once else _REFRESH_SECONDS
+            if self._refreshed_at > asked_at - pause:
+                return
+            self._owners = await self._ask_for_owners()
+            self._refreshed_at = self._loop.time()
+
+    async def _ask_for_owners(self) -> list[Address | None]:
+        """The owner of each slot, as the first node tells that answers."""
+        places = dict.fromkeys([*(each for each in self._owners if each), *self._source.seeds])
+        error: Exception = redis.exceptions.ConnectionError("the cluster has no node")
+        for address in places:
+            try:
+                async with asyncio.timeout(self._config.connect_timeout):
+                    (reply,) = await round_trip(self._client(address), [("CLUSTER", "SLOTS")])
+            except (redis.exceptions.RedisError, OSError, TimeoutError) as lost:
+                error = lost
+                continue
+            if isinstance(reply, Exception):
+                error = reply
+                continue
+            return owners_of(reply, address)
+        if isinstance(error, TimeoutError):
+            raise redis.exceptions.TimeoutError("no node of the cluster answers")
+        raise error

@@ -1,0 +1,17 @@
+"""The contract holds on a cluster, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.backends import CLUSTER, KINDS, Backend, Servers
+
+
+@pytest.fixture(params=[*KINDS, CLUSTER])
+def backend(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Backend]:
+    """A server, or a cluster, without data; tests leave nothing outside their namespaces."""
+    backend = Backend(request.param, servers.url(request.param))
+    yield backend
+    assert not backend.clear(), "keys outside of the test's namespaces"
