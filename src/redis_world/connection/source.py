@@ -133,9 +133,8 @@ class Source:
         return {**options, "ssl": True} if kind is redis.SSLConnection else options
 
     def _of_sentinels(self, settings: Mapping[str, Any]) -> redis.asyncio.Redis:
-        pool_class = _BlockingSentinelPool if "max_connections" in settings else None
         return self._sentinel(  # type: ignore[no-any-return]
-            redis.asyncio.sentinel.Sentinel, settings, pool_class
+            redis.asyncio.sentinel.Sentinel, settings, _BlockingSentinelPool
         )
 
     def _sentinel(self, kind: Any, settings: Mapping[str, Any], pool_class: Any = None) -> Any:
@@ -171,6 +170,11 @@ class _BlockingSentinelPool(
     redis.asyncio.sentinel.SentinelConnectionPool, redis.asyncio.BlockingConnectionPool
 ):
     """Asks the Sentinels for the master, and lets callers wait for a free connection."""
+
+    async def disconnect(self, inuse_connections: bool = True) -> None:  # noqa: FBT001
+        await super().disconnect(inuse_connections)
+        # They belong to nobody else, and connect again when they are asked.
+        await self.sentinel_manager.aclose()
 
 
 def _no_retry() -> AsyncRetry:
