@@ -64,5 +64,10 @@ local function remove_hook(base, run_id, hook_id)
   redis.call('ZREM', all_hooks_key(base), member)
   if fields[3] then
     redis.call('ZREM', retained_key(base), member)
+    -- A finished run may have been put off for it.
+    local completed_at = redis.call('HGET', run_key(base, run_id), 'completed_at')
+    if completed_at then
+      redis.call('ZADD', finished_key(base), 'XX', completed_at, run_id)
+    end
   end
 end

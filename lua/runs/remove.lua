@@ -1,10 +1,11 @@
 -- Removes a run that ended at least `older_than` ms ago, and all that belongs to it (contract,
 -- section 5, Run retention): no earlier than the last of its hooks may go.
 --
--- With `postpone` `1` a run that has to wait for a hook is out of the sweeper's sight until then.
+-- `mode` is `postpone` where a run that has to wait for a hook is to be out of sight until then,
+-- and `look` where nothing is to be removed.
 --
 -- KEYS: run, hooks, finished
--- ARGV: base, resend, run_id, older_than, postpone
+-- ARGV: base, resend, run_id, older_than, mode
 -- Returns: OK done, `1` or empty when parts are left | LEFT | RUN_NOT_FOUND
 --
 -- @include lib/clock
@@ -28,10 +29,13 @@ for _, hook_id in ipairs(redis.call('ZRANGE', hooks, 0, -1)) do
   kept_until = math.max(kept_until, tonumber(until_time or '0'))
 end
 if kept_until > tonumber(at) then
-  if postpone ~= '' then
+  if mode == 'postpone' then
     redis.call('ZADD', finished, 'XX', later(kept_until, -older_than), run_id)
   end
   return { 'LEFT' }
+end
+if mode == 'look' then
+  return { 'OK', '1' }
 end
 begin_removal(base, at, run_id)
 return { 'OK', remove_parts(base, run_id) and '1' or '' }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from redis_world.codec import to_duration_ms
 from redis_world.connection import Connection
@@ -21,6 +21,9 @@ _AT_ONCE: Final = 100
 """What one look finds, and what is removed at a time."""
 _MAX_LOOKS: Final = 1000
 """Looks of one round: what is left then is the next round's."""
+
+
+Mode: TypeAlias = Literal["", "postpone", "look"]
 
 
 class FinishedRun(NamedTuple):
@@ -51,7 +54,7 @@ class Janitor:
             age = to_duration_ms(retention, "retention")
             for _ in range(_MAX_LOOKS):
                 runs, more, _ = await self._look(str(age), None)
-                removed += sum(await self.remove([run.run_id for run in runs], age, postpone=True))
+                removed += sum(await self.remove([r.run_id for r in runs], age, "postpone"))
                 if not more:
                     break
         await self._finish_cleaning()
@@ -69,16 +72,14 @@ class Janitor:
                 place = runs[-1]
                 yield runs
 
-    async def remove(
-        self, run_ids: Sequence[str], older_than: int, *, postpone: bool = False
-    ) -> list[bool]:
+    async def remove(self, run_ids: Sequence[str], older_than: int, mode: Mode = "") -> list[bool]:
         """Remove runs that ended at least so many ms ago; which of them have gone.
 
         A run stays as long as one of its hooks has to; with `postpone` it is not found before
-        that time either.
+        that time either. With `look` nothing is removed.
         """
         gone = await asyncio.gather(
-            *(self._remove(run_id, older_than, postpone=postpone) for run_id in run_ids)
+            *(self._remove(run_id, older_than, mode) for run_id in run_ids)
         )
         return [*gone]
 
@@ -106,7 +107,7 @@ class Janitor:
         ]
         return runs, reply[1] == b"1", [member.decode() for member in reply[3]]
 
-    async def _remove(self, run_id: str, older_than: int, *, postpone: bool) -> bool:
+    async def _remove(self, run_id: str, older_than: int, mode: Mode) -> bool:
         keys = self._keys
         of_run = keys.of_run(run_id)
         reply = await self._connection.call(
@@ -116,7 +117,7 @@ class Janitor:
                 "base": keys.base,
                 "run_id": run_id,
                 "older_than": str(older_than),
-                "postpone": "1" if postpone else "",
+                "mode": mode,
             },
         )
         if reply[0] != b"OK":

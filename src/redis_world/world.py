@@ -175,7 +175,7 @@ class RedisWorld:
             janitor = Janitor(self._connection, keys)
             async for runs in janitor.finished(age):
                 ids = [run.run_id for run in runs if run.status in wanted]
-                gone += len(ids) if dry_run else sum(await janitor.remove(ids, age))
+                gone += sum(await janitor.remove(ids, age, "look" if dry_run else ""))
                 seen += len(runs)
                 if on_progress is not None:
                     on_progress(seen, gone)

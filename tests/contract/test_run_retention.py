@@ -400,7 +400,7 @@ async def test_a_removal_that_was_interrupted_is_finished(clocked: Clocked) -> N
             "hooks": keys.of_run(run_id).hooks,
             "finished": keys.finished,
         },
-        {"base": keys.base, "run_id": run_id, "older_than": "0", "postpone": ""},
+        {"base": keys.base, "run_id": run_id, "older_than": "0", "mode": ""},
     )
     assert reply == [b"OK", b""]
     await check_invariants(world)
@@ -486,3 +486,23 @@ async def test_a_debt_of_a_step_goes_with_its_run(clocked: Clocked) -> None:
     (owed,) = await world.connection.execute(("ZRANGE", keys.owed, 0, -1))
     assert not [member for member in owed if run_id.encode() in member]
     await check_invariants(world)
+
+
+async def test_a_run_that_was_put_off_is_found_when_its_hook_is_gone(clocked: Clocked) -> None:
+    """A sweep has put it off until the hook's time; but the hook is disposed of before."""
+    world, clock = clocked
+    run_id = await e.new_run(world)
+    until_then = clock.now + 3 * RETENTION
+    await e.write(
+        world,
+        run_id,
+        e.hook_created("hook", "token", tokenRetentionUntil=until_then),
+        e.run_ended("completed"),
+    )
+    await clock.advance(RETENTION)
+    assert (await world.sweep())["removed_runs"] == 0
+    assert await world.prune(DAY, dry_run=True) == 0, "it would not go"
+    await e.write(world, run_id, e.hook_disposed("hook"))
+    assert await world.prune(DAY, dry_run=True) == 1
+    assert (await world.sweep())["removed_runs"] == 1
+    await assert_gone(world, run_id)

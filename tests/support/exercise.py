@@ -85,6 +85,7 @@ async def exercise_partitions(world: RedisWorld) -> None:
     await world.hooks.get_by_token("shared")
     await write(world, owner.run_id, hook_disposed("hook"))
     await world.events.create(runs[-1], hook_created("other", "shared"))
+    await write(world, runs[0], hook_created("third", "free"), hook_disposed("third"))
     for run_id in runs:
         await world.queue.send(QUEUE_NAME, {"runId": run_id})
     await world.queue.claim(TOPIC, limit=3)

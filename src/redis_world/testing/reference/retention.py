@@ -52,10 +52,10 @@ def prune(state: State, older_than: int, statuses: set[str] | None, *, dry_run: 
         and to_ms(run.fields["completed_at"]) <= last
         and (statuses is None or run.fields["status"] in statuses)
     ]
-    if dry_run:
-        return len(found)
     now = state.now()
     gone = [run_id for run_id, run in found if not run.live_hooks(now)]
+    if dry_run:
+        return len(gone)
     for run_id in gone:
         _remove(state, run_id)
     if gone:
