@@ -9,7 +9,26 @@ import pytest
 from redis_world import RedisWorld
 from redis_world.testing import redis_server
 
+REPORT = pytest.StashKey[list[str]]()
+
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[REPORT] = []
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for line in config.stash[REPORT]:
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def report(pytestconfig: pytest.Config) -> list[str]:
+    """Lines that are printed when all benchmarks have run."""
+    return pytestconfig.stash[REPORT]
 
 
 @pytest.fixture(scope="session")

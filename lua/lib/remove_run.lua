@@ -5,7 +5,7 @@
 -- Removes a run with all that belongs to it. What makes it a run goes at once, so that nobody finds
 -- it any more; its hooks, steps, streams and messages may be many, and follow piece by piece.
 
-local PARTS_AT_ONCE = 200
+local PARTS_AT_ONCE = 100
 
 local function begin_removal(base, at, run_id)
   local run = run_key(base, run_id)

@@ -1,12 +1,13 @@
 -- Removes a run that ended at least `older_than` ms ago, and all that belongs to it (contract,
 -- section 5, Run retention): no earlier than the last of its hooks may go.
 --
--- `mode` is `postpone` where a run that has to wait for a hook is to be out of sight until then,
--- and `look` where nothing is to be removed.
+-- Where it has many hooks a call looks at some of them, and the next one at those behind the slot
+-- `after`: a run that is over gets no further ones. `mode` is `postpone` where a run that has to
+-- wait for a hook is to be out of sight until then, and `look` where nothing is to be removed.
 --
 -- KEYS: run, hooks, finished
--- ARGV: base, resend, run_id, older_than, mode
--- Returns: OK done, `1` or empty when parts are left | LEFT | RUN_NOT_FOUND
+-- ARGV: base, resend, run_id, older_than, mode, after
+-- Returns: OK done, `1` or empty when parts are left | MORE after | LEFT | RUN_NOT_FOUND
 --
 -- @include lib/clock
 -- @include lib/later
@@ -23,16 +24,15 @@ local at = now()
 if not is_terminal(fields[1]) or tonumber(fields[2]) > tonumber(at) - tonumber(older_than) then
   return { 'LEFT' }
 end
-local kept_until = 0
-for _, hook_id in ipairs(redis.call('ZRANGE', hooks, 0, -1)) do
-  local until_time = redis.call('HGET', hook_key(base, run_id, hook_id), 'token_retention_until')
-  kept_until = math.max(kept_until, tonumber(until_time or '0'))
-end
+local kept_until, following = kept_by_hooks(base, run_id, after)
 if kept_until > tonumber(at) then
   if mode == 'postpone' then
     redis.call('ZADD', finished, 'XX', later(kept_until, -older_than), run_id)
   end
   return { 'LEFT' }
+end
+if following then
+  return { 'MORE', following }
 end
 if mode == 'look' then
   return { 'OK', '1' }

@@ -110,16 +110,22 @@ class Janitor:
     async def _remove(self, run_id: str, older_than: int, mode: Mode) -> bool:
         keys = self._keys
         of_run = keys.of_run(run_id)
-        reply = await self._connection.call(
-            "runs/remove",
-            {"run": of_run.run, "hooks": of_run.hooks, "finished": keys.finished},
-            {
-                "base": keys.base,
-                "run_id": run_id,
-                "older_than": str(older_than),
-                "mode": mode,
-            },
-        )
+        after = b"0"
+        while True:
+            reply = await self._connection.call(
+                "runs/remove",
+                {"run": of_run.run, "hooks": of_run.hooks, "finished": keys.finished},
+                {
+                    "base": keys.base,
+                    "run_id": run_id,
+                    "older_than": str(older_than),
+                    "mode": mode,
+                    "after": after,
+                },
+            )
+            if reply[0] != b"MORE":
+                break
+            after = reply[1]
         if reply[0] != b"OK":
             return False
         if reply[1] != b"1":

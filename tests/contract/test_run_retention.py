@@ -295,10 +295,13 @@ async def test_it_is_the_age_of_the_end_that_counts(clocked: Clocked) -> None:
 
 
 # Contract: 5.run retention, 5.hook retention
-async def test_no_earlier_than_its_last_hook(clocked: Clocked) -> None:
+@pytest.mark.parametrize("others", [0, MANY])
+async def test_no_earlier_than_its_last_hook(clocked: Clocked, others: int) -> None:
     world, clock = clocked
     kept_until = clock.now + RETENTION + DAY
     run_id = await e.new_run(world)
+    for number in range(others):
+        await e.write(world, run_id, e.hook_created(f"hook {number}", f"token {number}"))
     await e.write(
         world,
         run_id,
@@ -400,7 +403,7 @@ async def test_a_removal_that_was_interrupted_is_finished(clocked: Clocked) -> N
             "hooks": keys.of_run(run_id).hooks,
             "finished": keys.finished,
         },
-        {"base": keys.base, "run_id": run_id, "older_than": "0", "mode": ""},
+        {"base": keys.base, "run_id": run_id, "older_than": "0", "mode": "", "after": "0"},
     )
     assert reply == [b"OK", b""]
     await check_invariants(world)
@@ -418,6 +421,27 @@ async def test_a_removal_that_was_interrupted_is_finished(clocked: Clocked) -> N
     await world.events.create(run_id, e.run_created())
     assert (await world.steps.list(run_id)).data == []
     await check_invariants(world)
+
+
+async def test_a_late_janitor_finds_nothing_to_do(world: RedisWorld) -> None:
+    """It has seen a run that another one has removed since, or that was created anew."""
+    run_id = await e.new_run(world)
+    partition = world.connection.partitions.of(run_id)
+    of_run = partition.of_run(run_id)
+    keys = {"run": of_run.run, "hooks": of_run.hooks, "finished": partition.finished}
+    args = {"base": partition.base, "run_id": run_id, "mode": "", "after": "0"}
+    cleaning = {"cleaning": partition.cleaning}
+    chore = {"base": partition.base, "run_id": run_id, "kind": "run", "after": ""}
+    assert await world.connection.call("runs/remove", keys, {**args, "older_than": "0"}) == [
+        b"LEFT"
+    ]
+    assert await world.connection.call("runs/clean", cleaning, chore) == [b"OK", b""]
+    assert (await world.runs.get(run_id)).status == "running"
+    await e.write(world, run_id, e.run_ended("completed"))
+    assert await world.connection.call("runs/remove", keys, {**args, "older_than": "60000"}) == [
+        b"LEFT"
+    ]
+    assert (await world.runs.get(run_id)).status == "completed"
 
 
 async def test_a_run_may_be_removed_by_several(world: RedisWorld) -> None:
