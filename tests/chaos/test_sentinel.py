@@ -17,6 +17,8 @@ import pytest
 import redis
 
 from redis_world import RedisWorld
+from redis_world.checkup import check_up
+from redis_world.config import WorldConfig
 from redis_world.errors import ConfigurationError, WorldUnavailableError
 from redis_world.testing import Server, check_invariants, redis_server
 from redis_world.worker import Worker
@@ -119,6 +121,8 @@ async def test_the_master_is_followed_to_its_replica(tmp_path: Path) -> None:
             await working
             assert (await e.log_types(world, kept))[-2:] == ["step_started", "step_completed"]
             await check_invariants(world)
+            found = await check_up(url, config=WorldConfig())
+            assert {each.name: each.level for each in found}["namespace"] == "ok"
 
 
 async def test_sentinels_that_are_not_there() -> None:

@@ -24,7 +24,14 @@ from redis_world.checkup.server import MIN_VERSIONS, check_clock, check_version
 from redis_world.config import WorldConfig
 from redis_world.connection import server as connection_server
 from redis_world.errors import ConfigurationError
-from redis_world.testing import ManualClock, Server, ServerUnavailableError, redis_server
+from redis_world.testing import (
+    ManualClock,
+    Server,
+    ServerUnavailableError,
+    redis_cluster,
+    redis_server,
+)
+from support import events as e
 from support.backends import KINDS, Backend
 from support.queue_tools import TOPIC, claim_one, content, send, start_run, wake
 from support.until import until
@@ -731,10 +738,97 @@ async def test_runs_that_wait_for_hooks_are_no_fault(clocked: Clocked, backend: 
     assert finding.figures["parked"] == 1
 
 
+# -- partitions and clusters ---------------------------------------------------------------
+
+MANY: Final = 40
+"""Runs that several of sixteen partitions share."""
+
+
+async def trouble(world: RedisWorld) -> None:
+    """Messages of many runs, a half of which are dead letters."""
+    for number in range(MANY):
+        run_id = e.new_run_id()
+        await world.events.create(run_id, e.run_created())
+        await send(world, content(number, run_id))
+        if number == MANY // 2 - 1:
+            while messages := await world.queue.claim(TOPIC, limit=MANY):
+                for message in messages:
+                    await world.queue.retry(message, error="no", delay=0)
+
+
+async def test_all_partitions_are_looked_at(backend: Backend) -> None:
+    library = ManualClock.library()
+    async with backend.world(partitions=16, max_failures=1, library=library) as world:
+        clock = await ManualClock(world).set()
+        await trouble(world)
+        await clock.advance(100)
+        found = await inside(world, backend)
+        assert await world.queue.claim(TOPIC, limit=1, lease=1)
+        await clock.advance(100)
+        later = await inside(world, backend)
+    assert found["queue"].figures["ready"] == MANY // 2
+    assert found["queue"].figures["oldest_due_age"] == 100
+    assert found["dead letters"].figures == {"dead": MANY // 2}
+    assert found["sweeps"].figures["parked"] == MANY // 2
+    assert (later["leases"].level, later["leases"].figures["old"]) == ("warning", 1)
+
+
+async def test_all_partitions_are_looked_for_runs_that_wait(backend: Backend) -> None:
+    library = ManualClock.library()
+    async with backend.world(partitions=16, library=library) as world:
+        clock = await ManualClock(world).set()
+        for _ in range(MANY):
+            await start_run(world)
+        await clock.advance(5 * world.config.sweep_interval)
+        finding = (await inside(world, backend))["sweeps"]
+    assert finding.level == "warning"
+    assert finding.figures["parked_old"] == finding.figures["owed_old"] == MANY
+
+
+async def test_a_cluster() -> None:
+    """The namespace is read wherever it lies, and each of the masters is looked at."""
+    options: dict[str, Any] = {"namespace": "spread", "partitions": 16}
+    try:
+        stack = contextlib.ExitStack()
+        cluster = stack.enter_context(redis_cluster("redis7", args=SAFE))
+    except ServerUnavailableError as error:
+        pytest.skip(f"no cluster: {error}")
+    with stack:
+        async with RedisWorld(cluster.url, max_failures=1, **options) as world:
+            await trouble(world)
+        found = await look(cluster.url, **options)
+        assert levels(found) == {"dead letters": "warning"}
+        assert found["dead letters"].figures == {"dead": MANY // 2}
+        assert found["queue"].figures["ready"] == MANY // 2
+        assert found["cluster"].figures == {"masters": 3, "partitions": 16}
+
+        ill = cluster.masters[1]
+        with contextlib.closing(redis.Redis.from_url(ill.url)) as client:
+            client.config_set("maxmemory-policy", "allkeys-lru")
+        found = await look(cluster.url, **options)
+        assert found["eviction"].level == "error"
+        assert found["eviction"].text.startswith(f"{ill.host}:{ill.port}: ")
+
+        found = await look(cluster.url, namespace="narrow")
+        assert found["cluster"].level == "info"
+        assert "--partitions" in found["cluster"].advice
+
+        found = await look(ill.url, **options)
+        assert found["cluster"].level == "info"
+        assert "redis+cluster://" in found["cluster"].advice
+
+
+async def test_a_cluster_that_is_not_there() -> None:
+    url = "redis+cluster://127.0.0.1:1,127.0.0.1:2"
+    (finding,) = await check_up(url, config=WorldConfig())
+    assert (finding.name, finding.level) == ("connection", "error")
+    assert finding.figures["server"] == "127.0.0.1:1,127.0.0.1:2"
+
+
 @pytest.mark.parametrize("owed", [0, 1])
 @pytest.mark.parametrize("parked", [0, 1])
 def test_a_debt_is_as_good_a_sign_as_a_parked_run(owed: int, parked: int) -> None:
-    finding = check_sweeps(facts(), Old(owed, 5, 99.0), Old(parked, 5, 99.0))
+    finding = check_sweeps(facts(), [Old(owed, 5, 99.0)], [Old(parked, 5, 99.0)])
     assert finding.level == ("warning" if owed or parked else "ok")
 
 

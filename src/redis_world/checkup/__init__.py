@@ -7,20 +7,22 @@ What the server refuses to tell is said to be unknown, and the checkup goes on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import statistics
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final
 
 import redis.asyncio
 import redis.exceptions
 
 from redis_world.checkup import contents, safety, server
-from redis_world.checkup.facts import Facts, Reading, ask_server, read_clock
+from redis_world.checkup.facts import Facts, Reading, ask_namespace, ask_server, read_clock
 from redis_world.checkup.finding import LEVELS, Finding, Level, worst
+from redis_world.checkup.nodes import Nodes
 from redis_world.config import WorldConfig
+from redis_world.connection.cluster import ClusterRoutes
 from redis_world.connection.refusals import is_passing, translate
-from redis_world.connection.sender import round_trip
 from redis_world.connection.source import Source
 from redis_world.errors import ConfigurationError
 from redis_world.lua import ScriptLibrary, default_library
@@ -62,26 +64,39 @@ async def check_up(
             or the client can't be used.
     """
     source = Source(url, client, config)
-    own = source.client()
-    where = source.describe(own)
+    where = source.describe(None)
     findings: list[Finding] = []
     try:
-        findings.append(await _reach(own, where))
-        user = str(own.connection_pool.connection_kwargs.get("username") or "default")
-        if findings[0].level == "ok":
-            facts = Facts(config, user, source.is_memory, await ask_server(own, config))
-            await _look(own, facts, library or default_library(), findings)
+        async with _nodes(source, config) as nodes:
+            where = source.describe(nodes.clients[0])
+            findings.append(await _reach(nodes, where))
+            if findings[0].level == "ok":
+                await _look(nodes, source, config, library or default_library(), findings)
     except (redis.exceptions.RedisError, OSError) as error:
         findings.append(_unreachable(error, where))
-    finally:
-        await own.aclose()
     return findings
 
 
-async def _reach(client: redis.asyncio.Redis, where: str) -> Finding:
-    """Say whether the server answers, and how fast."""
+@contextlib.asynccontextmanager
+async def _nodes(source: Source, config: WorldConfig) -> AsyncIterator[Nodes]:
+    """The server, or the masters of a cluster, with clients of their own."""
+    if not source.is_cluster:
+        async with contextlib.aclosing(source.client()) as own:
+            yield Nodes([own])
+        return
+    async with contextlib.aclosing(ClusterRoutes(source, config, _restore_nothing)) as routes:
+        await routes.open()
+        yield Nodes(routes.masters, routes.client_of_slot)
+
+
+async def _restore_nothing() -> None:
+    """No call of a checkup is sent again."""
+
+
+async def _reach(nodes: Nodes, where: str) -> Finding:
+    """Say whether the server answers, and how fast; in a cluster, whether all masters do."""
     try:
-        took = [await _ping(client) for _ in range(1 + _PINGS)]
+        took = [await _ping(nodes) for _ in range(1 + _PINGS)]
     except Exception as error:  # noqa: BLE001 - whatever connecting fails with, as in `open`
         return _unreachable(error, where)
     # The first one connects.
@@ -94,13 +109,13 @@ async def _reach(client: redis.asyncio.Redis, where: str) -> Finding:
     )
 
 
-async def _ping(client: redis.asyncio.Redis) -> float:
+async def _ping(nodes: Nodes) -> float:
     """Measure one round trip, in ms."""
     began = time.perf_counter()
-    (reply,) = await round_trip(client, [("PING",)])
-    # Other refusals are answers: of a user who may not ping, of a server that can't write.
-    if is_passing(reply):
-        raise reply
+    for reply in await nodes.ask_each(("PING",)):
+        # Other refusals are answers: of a user who may not ping, of a server that can't write.
+        if is_passing(reply):
+            raise reply
     return (time.perf_counter() - began) * 1000
 
 
@@ -125,29 +140,63 @@ def _unreachable(error: Exception, where: str) -> Finding:
 
 
 async def _look(
-    client: redis.asyncio.Redis, facts: Facts, library: ScriptLibrary, findings: list[Finding]
+    nodes: Nodes,
+    source: Source,
+    config: WorldConfig,
+    library: ScriptLibrary,
+    findings: list[Finding],
 ) -> None:
     """Add finding by finding: those before a lost connection are worth telling."""
-    began = await read_clock(client)
+    began = await read_clock(nodes.clients[0])
+    of_nodes = await asyncio.gather(*(ask_server(each, config) for each in nodes.clients))
+    shared = await ask_namespace(nodes, config)
+    user = str(_settings_of(nodes.clients[0]).get("username") or "default")
+    by_node = {
+        "{host}:{port}".format_map({"host": "", "port": "", **_settings_of(client)}): Facts(
+            config, user, source.is_memory, {**replies, **shared}
+        )
+        for client, replies in zip(nodes.clients, of_nodes, strict=True)
+    }
+    facts = next(iter(by_node.values()))
     if facts.is_memory:
         findings.append(_EMBEDDED)
     else:
-        findings += [server.check_version(facts), *server.check_cluster(facts)]
+        findings.append(_worst_of(by_node, server.check_version))
+        masters = len(nodes.clients) if source.is_cluster else None
+        findings += server.check_cluster(facts, masters)
     namespace, is_open = contents.check_namespace(facts)
     names = contents.topic_names(facts)
-    replies, topics, now = await contents.look_at_topics(client, facts, library, names)
+    replies, topics, now = await contents.look_at_topics(nodes, facts, library, names)
     findings.append(server.check_scripts(facts, replies))
-    findings += [server.check_writes(facts), server.check_hints(facts)]
+    findings += [server.check_writes(facts), _worst_of(by_node, server.check_hints)]
     if not facts.is_memory:
-        findings += [safety.check_eviction(facts), safety.check_memory(facts)]
-        findings += [safety.check_persistence(facts), safety.check_replicas(facts)]
-        findings += safety.check_durability(facts)
-    findings.append(await _check_clock(client, facts, began))
+        checks = [safety.check_eviction, safety.check_memory, safety.check_persistence,
+                  safety.check_replicas]  # fmt: skip
+        if config.durability != "memory":
+            checks.append(safety.check_durability)
+        findings += [_worst_of(by_node, check) for check in checks]
+    findings.append(await _check_clock(nodes.clients[0], facts, began))
     findings.append(namespace)
     if is_open:
         findings += contents.check_topics(facts, names, topics)
         if now is not None:
-            findings += await _check_ages(client, facts, names, now)
+            findings += await _check_ages(nodes, facts, names, now)
+
+
+def _settings_of(client: redis.asyncio.Redis) -> Mapping[str, Any]:
+    return client.connection_pool.connection_kwargs
+
+
+def _worst_of(by_node: Mapping[str, Facts], check: Callable[[Facts], Finding]) -> Finding:
+    """What there is to say of the node that is worst off; of the first, when all are alike."""
+    findings = {node: check(facts) for node, facts in by_node.items()}
+    node = max(findings, key=lambda each: LEVELS.index(findings[each].level))
+    finding = findings[node]
+    if len(by_node) == 1:
+        return finding
+    return finding.model_copy(
+        update={"text": f"{node}: {finding.text}", "figures": {**finding.figures, "node": node}}
+    )
 
 
 async def _check_clock(
@@ -158,16 +207,16 @@ async def _check_clock(
     return server.check_clock(facts, began, await read_clock(client))
 
 
-async def _check_ages(
-    client: redis.asyncio.Redis, facts: Facts, names: Sequence[str], now: int
-) -> list[Finding]:
+async def _check_ages(nodes: Nodes, facts: Facts, names: Sequence[str], now: int) -> list[Finding]:
     """Look for what nobody has seen to for longer than anybody who works would let it be."""
-    keys = facts.keys
-    leased = [keys.topic(name, "leased") for name in names]
-    leases = await contents.count_old(client, leased, now, contents.LEASE_SECONDS)
+    leased = [keys.topic(name, "leased") for name in names for keys in facts.partitions]
+    leases = await contents.count_old(nodes, leased, now, contents.LEASE_SECONDS)
     limit = contents.sweep_limit(facts)
-    owed, parked = await contents.count_old(client, [keys.owed, keys.parked], now, limit)
+    indexes = [keys.owed for keys in facts.partitions]
+    indexes += [keys.parked for keys in facts.partitions]
+    waiting = await contents.count_old(nodes, indexes, now, limit)
+    debts, idle = waiting[: len(facts.partitions)], waiting[len(facts.partitions) :]
     return [
         contents.check_leases(facts, leases),
-        contents.check_sweeps(facts, owed, parked),
+        contents.check_sweeps(facts, debts, idle),
     ]

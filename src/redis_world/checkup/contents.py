@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import redis.asyncio
-
-from redis_world.checkup.facts import Facts
+from redis_world.checkup.facts import Facts, first_refusal
 from redis_world.checkup.finding import Finding, Level, amount, duration
+from redis_world.checkup.nodes import Nodes
 from redis_world.connection import Command
-from redis_world.connection.sender import Reply, round_trip
+from redis_world.connection.sender import Reply
 from redis_world.keys import SCHEMA
 from redis_world.lua import ScriptLibrary
 
@@ -72,48 +71,58 @@ def topic_names(facts: Facts) -> list[str]:
 
 
 async def look_at_topics(
-    client: redis.asyncio.Redis, facts: Facts, library: ScriptLibrary, names: Sequence[str]
+    nodes: Nodes, facts: Facts, library: ScriptLibrary, names: Sequence[str]
 ) -> tuple[list[Reply], list[Topic], int | None]:
-    """Run the script that counts, for each topic, in one round trip.
+    """Run the script that counts, for each topic in each partition.
 
     Returns:
         The replies of SCRIPT LOAD and of the script, for who judges whether scripts run; the
         topics; and the scripts' time in ms, None when none ran.
     """
     script = library["queue/stats"]
-    commands: list[Command] = [("SCRIPT", "LOAD", script.source)]
-    for name in names or [_DEFAULT_TOPIC]:
-        sets = {part: facts.keys.topic(name, part) for part in script.keys}
+    wanted = [(name, keys) for name in names or [_DEFAULT_TOPIC] for keys in facts.partitions]
+    commands: list[Command] = []
+    for name, keys in wanted:
+        sets = {part: keys.topic(name, part) for part in script.keys}
         commands.append(("EVALSHA", script.sha, *script.arrange(sets, {})))
-    channels = [facts.keys.queue_channel(name) for name in names]
-    loaded, *replies = await round_trip(client, commands)
-    (listeners,) = await round_trip(client, [("PUBSUB", "NUMSUB", *channels)])
-    counts = (
-        listeners[1::2] if isinstance(listeners, list | tuple) and names else [None] * len(names)
-    )
-    ran = [reply for reply in replies if not isinstance(reply, Exception)]
+    loaded = await nodes.ask_each(("SCRIPT", "LOAD", script.source))
+    replies = await nodes.ask(commands)
+    counts = await _count_listeners(nodes, facts, names)
+    if not all(isinstance(reply, list) for reply in replies):
+        return [*loaded, *replies], [], None
+    size = len(facts.partitions)
     topics = [
-        _topic(name, reply, count)
-        for name, reply, count in zip(names, replies, counts, strict=False)
-        if not isinstance(reply, Exception)
+        _topic(name, replies[i * size : (i + 1) * size], counts[i]) for i, name in enumerate(names)
     ]
-    return [loaded, *replies], topics, int(ran[0][1]) if ran else None
+    return [*loaded, *replies], topics, int(replies[0][1])
 
 
-def _topic(name: str, reply: Sequence[bytes], listeners: int | None) -> Topic:
-    now, oldest = int(reply[1]), reply[7]
-    ready, delayed, leased, held, dead = map(int, reply[2:7])
-    age = max(0.0, (now - float(oldest)) / 1000) if oldest else 0.0
-    return Topic(name, ready, delayed, leased, held, dead, age, listeners)
+async def _count_listeners(nodes: Nodes, facts: Facts, names: Sequence[str]) -> list[int | None]:
+    """How many processes wait for hints of each topic, at whichever node."""
+    if not names:
+        return []
+    channels = [facts.partitions[0].queue_channel(name) for name in names]
+    replies = await nodes.ask_each(("PUBSUB", "NUMSUB", *channels))
+    if not all(isinstance(reply, list | tuple) for reply in replies):
+        return [None] * len(names)
+    return [sum(int(reply[1 + 2 * i]) for reply in replies) for i in range(len(names))]
+
+
+def _topic(name: str, replies: Sequence[Sequence[bytes]], listeners: int | None) -> Topic:
+    ready, delayed, leased, held, dead = (
+        sum(int(reply[place]) for reply in replies) for place in range(2, 7)
+    )
+    age = max((int(reply[1]) - float(reply[7] or reply[1])) / 1000 for reply in replies)
+    return Topic(name, ready, delayed, leased, held, dead, max(0.0, age), listeners)
 
 
 async def count_old(
-    client: redis.asyncio.Redis, indexes: Sequence[str], now: int, seconds: float
+    nodes: Nodes, indexes: Sequence[str], now: int, seconds: float
 ) -> list[Old | Exception]:
     """Count the members of sorted sets that are older than so many seconds.
 
     Args:
-        client: for it.
+        nodes: that have them.
         indexes: keys of sets whose scores are times in ms.
         now: in ms.
         seconds: how old a member may be.
@@ -126,17 +135,30 @@ async def count_old(
             ("ZCARD", index),
             ("ZRANGE", index, 0, 0, "WITHSCORES"),
         ]
-    replies = await round_trip(client, commands)
+    replies = await nodes.ask(commands)
     return [_old(replies[i : i + 3], now) for i in range(0, len(replies), 3)]
 
 
 def _old(replies: Sequence[Reply], now: int) -> Old | Exception:
-    refusal = next((each for each in replies if isinstance(each, Exception)), None)
+    refusal = first_refusal(replies)
     if refusal is not None:
         return refusal
     count, total, oldest = replies
-    since = float(oldest[0][1] if isinstance(oldest[0], tuple) else oldest[1]) if oldest else now
+    # Member and score, which some versions of redis-py put together and others do not.
+    while oldest and isinstance(oldest[0], list | tuple):
+        oldest = oldest[0]
+    since = float(oldest[1]) if oldest else now
     return Old(count, total, (now - since) / 1000)
+
+
+def _sum(found: Sequence[Old | Exception]) -> Old:
+    """Several indexes as one, as old as the oldest."""
+    known = [each for each in found if isinstance(each, Old)]
+    return Old(
+        sum(each.old for each in known),
+        sum(each.total for each in known),
+        max((each.age for each in known), default=0.0),
+    )
 
 
 # -- judging -------------------------------------------------------------------------------
@@ -224,22 +246,21 @@ def check_dead(facts: Facts, topics: Sequence[Topic]) -> Finding:
 
 def check_leases(facts: Facts, found: Sequence[Old | Exception]) -> Finding:
     """Whether somebody sees to the messages of workers that are gone."""
-    refusal = next((each for each in found if isinstance(each, Exception)), None)
+    refusal = first_refusal(found)
     if refusal is not None:
         return facts.unknown("leases", "Which leases are over", "ZCOUNT", "+@read", refusal)
-    count = sum(each.old for each in found if isinstance(each, Old))
-    if not count:
+    leases = _sum(found)
+    if not leases.old:
         return Finding(
             name="leases", level="ok", text="No message of a lost worker waits", figures={"old": 0}
         )
-    oldest = max(each.age for each in found if isinstance(each, Old))
     return Finding(
         name="leases",
         level="warning",
-        text=f"{amount(count, 'lease')} ended more than {duration(LEASE_SECONDS)} ago, the "
-        f"first {duration(oldest)} ago, and nobody has claimed since",
+        text=f"{amount(leases.old, 'lease')} ended more than {duration(LEASE_SECONDS)} ago, the "
+        f"first {duration(leases.age)} ago, and nobody has claimed since",
         advice="are workers running? `redis-world worker MODULE` starts one",
-        figures={"old": count, "oldest_seconds": round(oldest)},
+        figures={"old": leases.old, "oldest_seconds": round(leases.age)},
     )
 
 
@@ -248,11 +269,14 @@ def sweep_limit(facts: Facts) -> float:
     return _SWEEPS * facts.config.sweep_interval
 
 
-def check_sweeps(facts: Facts, owed: Old | Exception, parked: Old | Exception) -> Finding:
+def check_sweeps(
+    facts: Facts, debts: Sequence[Old | Exception], idle: Sequence[Old | Exception]
+) -> Finding:
     """Whether somebody sweeps: wakes runs and steps whose message nobody has sent."""
-    if isinstance(owed, Exception) or isinstance(parked, Exception):
-        refusal = owed if isinstance(owed, Exception) else parked
+    refusal = first_refusal([*debts, *idle])
+    if refusal is not None:
         return facts.unknown("sweeps", "Whether somebody sweeps", "ZCOUNT", "+@read", refusal)
+    owed, parked = _sum(debts), _sum(idle)
     figures: dict[str, Any] = {
         "owed": owed.total,
         "owed_old": owed.old,

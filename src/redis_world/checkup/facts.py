@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -12,12 +12,21 @@ import redis.asyncio
 import redis.exceptions
 
 from redis_world.checkup.finding import Finding
+from redis_world.checkup.nodes import Nodes
 from redis_world.config import WorldConfig
 from redis_world.connection import Command
 from redis_world.connection.sender import Reply, round_trip
-from redis_world.keys import Keys
+from redis_world.keys import Partitions
 
-__all__ = ["RIGHTS", "Facts", "Reading", "ask_server", "read_clock"]
+__all__ = [
+    "RIGHTS",
+    "Facts",
+    "Reading",
+    "ask_namespace",
+    "ask_server",
+    "first_refusal",
+    "read_clock",
+]
 
 RIGHTS: Final = (
     "+@read +@write +@scripting +@pubsub +@connection -@dangerous +time +wait +info +config|get"
@@ -59,9 +68,9 @@ class Facts:
     replies: Mapping[str, Reply] = field(default_factory=dict)
 
     @property
-    def keys(self) -> Keys:
+    def partitions(self) -> Partitions:
         """The keys of the namespace."""
-        return Keys(self.config.namespace)
+        return Partitions(self.config.namespace, self.config.partitions)
 
     def info(self, section: str) -> Mapping[str, Any]:
         """A section of INFO; empty when it was refused."""
@@ -117,17 +126,12 @@ class Facts:
 
 
 async def ask_server(client: redis.asyncio.Redis, config: WorldConfig) -> dict[str, Reply]:
-    """Ask for what the checks of the server judge, in one round trip. Nothing is changed."""
-    keys = Keys(config.namespace)
+    """Ask for what the checks of a server judge, in one round trip. Nothing is changed."""
+    keys = Partitions(config.namespace, config.partitions)[0]
     commands: dict[str, Command] = {
         "HELLO": ("HELLO",),
         **{f"INFO {section}": ("INFO", section) for section in _INFO},
         **{f"CONFIG GET {name}": ("CONFIG", "GET", name) for name in _SETTINGS},
-        "HMGET": ("HMGET", keys.meta, "schema", "partitions", "created_by", "created_at"),
-        "SMEMBERS": ("SMEMBERS", keys.topics),
-        # A write that changes nothing, for what denies writes: the ACL, a full memory or disk,
-        # a replica. XX: it only updates, and no run has this name.
-        "ZADD": ("ZADD", keys.parked, "XX", 0, ""),
         # A channel that nobody waits at.
         "PUBLISH": ("PUBLISH", keys.queue_channel(""), ""),
     }
@@ -140,6 +144,34 @@ async def ask_server(client: redis.asyncio.Redis, config: WorldConfig) -> dict[s
             commands["WAITAOF"] = ("WAITAOF", 1, 0, 1)
     replies = await round_trip(client, [*commands.values()])
     return dict(zip(commands, replies, strict=True))
+
+
+async def ask_namespace(nodes: Nodes, config: WorldConfig) -> dict[str, Reply]:
+    """Ask for what the checks of a namespace judge. Nothing is changed.
+
+    Of the replies of many partitions there is the first refusal, or else what all of them say.
+    """
+    partitions = Partitions(config.namespace, config.partitions)
+    meta, *replies = await nodes.ask(
+        [
+            ("HMGET", partitions[0].meta, "schema", "partitions", "created_by", "created_at"),
+            *(("SMEMBERS", keys.topics) for keys in partitions),
+            # A write that changes nothing, for what denies writes: the ACL, a full memory or
+            # disk, a replica. XX: it only updates, and no run has this name.
+            *(("ZADD", keys.parked, "XX", 0, "") for keys in partitions),
+        ]
+    )
+    topics, writes = replies[: len(partitions)], replies[len(partitions) :]
+    return {
+        "HMGET": meta,
+        "SMEMBERS": first_refusal(topics) or {name for names in topics for name in names},
+        "ZADD": first_refusal(writes) or 0,
+    }
+
+
+def first_refusal(replies: Iterable[Reply]) -> Exception | None:
+    """The first error among replies."""
+    return next((each for each in replies if isinstance(each, Exception)), None)
 
 
 async def read_clock(client: redis.asyncio.Redis) -> Reading | Exception:

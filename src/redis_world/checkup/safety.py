@@ -184,11 +184,9 @@ def _judge_replica(info: Mapping[str, Any]) -> Finding:
     )
 
 
-def check_durability(facts: Facts) -> list[Finding]:
-    """Whether the server can do what the World's `durability` asks for."""
+def check_durability(facts: Facts) -> Finding:
+    """Whether the server can do what the World's `durability` asks for: not for `memory`."""
     wanted = facts.config.durability
-    if wanted == "memory":
-        return []
     command, what = ("WAIT", "a replica") if wanted == "replica" else ("WAITAOF", "the disk")
     reply = facts.replies.get(command)
     advice = {
@@ -205,5 +203,5 @@ def check_durability(facts: Facts) -> list[Finding]:
     elif wanted == "replica" and not reply:
         text = f"durability={wanted!r}, but no replica confirms a write: every one would fail"
     else:
-        return [Finding(name="durability", level="ok", text=text)]
-    return [Finding(name="durability", level="error", text=text, advice=advice)]
+        return Finding(name="durability", level="ok", text=text)
+    return Finding(name="durability", level="error", text=text, advice=advice)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import redis.exceptions
 
 from redis_world.checkup.facts import Facts, Reading
-from redis_world.checkup.finding import Finding, duration
+from redis_world.checkup.finding import Finding, amount, duration
 
 __all__ = ["MIN_VERSIONS", "check_clock", "check_cluster", "check_hints", "check_scripts",
            "check_version", "check_writes"]  # fmt: skip
@@ -49,8 +49,27 @@ def _kind_and_version(facts: Facts) -> tuple[str, str]:
     return facts.hello("server"), facts.hello("version")
 
 
-def check_cluster(facts: Facts) -> list[Finding]:
-    """Say when it is a node of a cluster."""
+def check_cluster(facts: Facts, masters: int | None = None) -> list[Finding]:
+    """Say when it is a cluster, or a node of one that is taken for a single server.
+
+    Args:
+        facts: of the server, or of a node of the cluster.
+        masters: how many nodes of the cluster have slots, when the URL is a cluster's.
+    """
+    if masters is not None:
+        text = f"A cluster of {amount(masters, 'master')}"
+        figures: dict[str, Any] = {"masters": masters, "partitions": facts.config.partitions}
+        if facts.config.partitions >= masters or masters == 1:
+            return [Finding(name="cluster", level="ok", text=text, figures=figures)]
+        return [
+            Finding(
+                name="cluster",
+                level="info",
+                text=f"{text}, not all of which have a part of this namespace",
+                advice="a new namespace with more partitions, --partitions 16 or more, is spread",
+                figures=figures,
+            )
+        ]
     mode = facts.hello("mode") or facts.info("server").get("redis_mode")
     if mode != "cluster":
         return []
@@ -59,7 +78,7 @@ def check_cluster(facts: Facts) -> list[Finding]:
             name="cluster",
             level="info",
             text="The server is a node of a cluster, of which a World uses this node alone",
-            advice="use a node that has all slots, or a server without cluster-enabled",
+            advice="give the cluster's URL: redis+cluster://host:port",
         )
     ]
 
@@ -98,7 +117,8 @@ def _refusal(facts: Facts, name: str, what: str, refusal: Exception) -> Finding:
         case redis.exceptions.ReadOnlyError():
             advice = "give the URL of the primary"
         case redis.exceptions.MovedError() | redis.exceptions.ClusterDownError():
-            advice = "use a node that has all slots, or a server without cluster-enabled"
+            advice = "give the URL of the cluster: redis+cluster://host:port; and see whether all "
+            advice += "of its slots are served"
         case _ if text.startswith("MISCONF"):
             advice = "see the server's log for why it can't write to its disk, and make room there"
         case _ if "NOREPLICAS" in text or "good replicas" in text:

@@ -98,11 +98,15 @@ class ClusterRoutes:
     @property
     def masters(self) -> list[redis.asyncio.Redis]:
         """One for each node that has slots."""
-        return [self._client(address) for address in {each for each in self._owners if each}]
+        return [self._client(each) for each in sorted({each for each in self._owners if each})]
 
     def client_of(self, key: str) -> redis.asyncio.Redis:
         """The client of the node that has a key."""
-        return self._client(self._owner(key_slot(key.encode())))
+        return self.client_of_slot(key_slot(key.encode()))
+
+    def client_of_slot(self, slot: int) -> redis.asyncio.Redis:
+        """The client of the node that has a slot."""
+        return self._client(self._owner(slot))
 
     def sender_of(self, slot: int | None) -> Sender:
         """The sender of the node that has a slot; of any where there is none."""

@@ -1,0 +1,57 @@
+"""The servers that a checkup asks: one, or the masters of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import redis.asyncio
+
+from redis_world.connection import Command
+from redis_world.connection.cluster import slot_of
+from redis_world.connection.sender import Reply, round_trip
+
+__all__ = ["Nodes"]
+
+
+class Nodes:
+    """Who is asked for what: the namespace's keys may be spread over several nodes.
+
+    Args:
+        clients: one for each node.
+        client_of_slot: which of them has a slot; None where there is but one node.
+    """
+
+    def __init__(
+        self,
+        clients: Sequence[redis.asyncio.Redis],
+        client_of_slot: Callable[[int], redis.asyncio.Redis] | None = None,
+    ) -> None:
+        self.clients = clients
+        self._client_of_slot = client_of_slot
+
+    async def ask(self, commands: Sequence[Command]) -> list[Reply]:
+        """Ask the node that has the first key of each command; one round trip to each node."""
+        if self._client_of_slot is None:
+            return await round_trip(self.clients[0], commands)
+        places: dict[redis.asyncio.Redis, list[int]] = defaultdict(list)
+        for place, command in enumerate(commands):
+            slot = slot_of(command)
+            places[self._client_of_slot(slot or 0)].append(place)
+        found = await asyncio.gather(
+            *(
+                round_trip(client, [commands[i] for i in wanted])
+                for client, wanted in places.items()
+            )
+        )
+        replies: list[Reply] = [None] * len(commands)
+        for wanted, some in zip(places.values(), found, strict=True):
+            for place, reply in zip(wanted, some, strict=True):
+                replies[place] = reply
+        return replies
+
+    async def ask_each(self, command: Command) -> list[Reply]:
+        """Ask all nodes for the same."""
+        found = await asyncio.gather(*(round_trip(each, [command]) for each in self.clients))
+        return [reply for (reply,) in found]
