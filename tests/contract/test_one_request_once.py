@@ -6,6 +6,7 @@ the same on real connections, and much more of it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import redis.exceptions
 from redis_world import RedisWorld
 from redis_world.connection import sender
 from redis_world.errors import EntityConflictError, MessageNotFoundError, WorldUnavailableError
+from redis_world.lua import default_library
 from redis_world.queue import Enqueue, FollowUp
 from redis_world.testing import check_invariants
 from support import events as e
@@ -28,15 +30,19 @@ LOST: Final = {"once": 1, "twice": 2}
 
 
 @contextlib.contextmanager
-def replies_lost(times: int = 1) -> Iterator[None]:
-    """Lose the replies to the next round trips with scripts; the server has run them."""
+def replies_lost(times: int = 1, *, of: str | None = None) -> Iterator[None]:
+    """Lose the replies to the next round trips with scripts, or with one; the server ran them."""
     original = sender.round_trip
     left = times
+    sha = None if of is None else default_library()[of].sha.encode()
+
+    def is_meant(command: sender.Command) -> bool:
+        return command[0] in (b"EVALSHA", "EVAL") and sha in (None, command[1])
 
     async def round_trip(client: Any, commands: Sequence[sender.Command]) -> list[sender.Reply]:
         nonlocal left
         replies = await original(client, commands)
-        if left and any(command[0] in (b"EVALSHA", "EVAL") for command in commands):
+        if left and any(map(is_meant, commands)):
             left -= 1
             raise redis.exceptions.ConnectionError("lost on purpose")
         return replies
@@ -299,3 +305,45 @@ async def test_a_wake_that_another_one_stands_for(world: RedisWorld) -> None:
             run_id, e.step_created(), enqueue=Enqueue(NAME, wake(run_id))
         )
     assert result.message_id == standing
+
+
+# Contract: 8.one request once
+async def test_a_batch_of_which_some_are_refused(world: RedisWorld) -> None:
+    """What was refused is refused again, although by now it could be accepted."""
+    run_id = await e.new_run(world)
+    await e.write(world, run_id, e.lazy_start("a"))
+    batch = [e.step_started("missing"), e.step_completed("a")]
+    with replies_lost(2):
+        result = await world.events.create_batch(
+            run_id, batch, enqueue=Enqueue(NAME, wake(run_id))
+        )
+    assert [each.status for each in result.results] == [404, 200]
+    assert result.results[1].event == (await world.events.list(run_id)).data[-1]
+    (message,) = await world.queue.claim(TOPIC, limit=2)
+    assert message.message_id == result.message_id
+    await check_invariants(world)
+
+
+# Contract: 8.one request once
+async def test_a_token_of_another_partition(backend: Backend) -> None:
+    async with backend.world(partitions=16) as world:
+        run_id = await e.new_run(world)
+        for number in range(8):
+            with replies_lost(2, of="tokens/reserve"):
+                await e.write(world, run_id, e.hook_created(f"h{number}", f"t{number}"))
+            assert (await world.hooks.get_by_token(f"t{number}")).hook_id == f"h{number}"
+        await check_invariants(world)
+
+
+# Contract: 8.one request once
+async def test_a_removal(world: RedisWorld) -> None:
+    """A run of many steps is still being removed when it is asked for again."""
+    run_id = e.new_run_id()
+    await world.events.create(run_id, e.run_created())
+    await asyncio.gather(
+        *(e.write(world, run_id, e.step_created(f"s{number}")) for number in range(230))
+    )
+    await e.write(world, run_id, e.run_ended("completed"))
+    with replies_lost(2, of="runs/remove"):
+        assert await world.prune(0) == 1
+    await check_invariants(world)

@@ -287,7 +287,8 @@ async def test_a_user_without_channels_is_told_once(
 async def test_the_hub_forgets_what_was_confirmed(backend: Backend) -> None:
     async with backend.world() as world:
         for number in range(20):
-            async with world.connection.hub.subscribe(f"c{number}"):
+            channel = world.connection.keys.queue_channel(f"c{number}")
+            async with world.connection.hub.subscribe(channel):
                 pass
         hub = world.connection.hub
         await until(lambda: not hub._confirmed)

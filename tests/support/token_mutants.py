@@ -71,7 +71,7 @@ def _changed(module: ModuleType, change: Change | None) -> ModuleType:
         text = text.replace(old, new)
     copy = ModuleType(module.__name__)
     copy.__file__ = module.__file__
-    exec(compile(text, f"{module.__name__} (changed)", "exec"), copy.__dict__)
+    exec(compile(text, f"<{module.__name__} changed>", "exec"), copy.__dict__)
     return copy
 
 
