@@ -21,7 +21,7 @@ import redis_world.streams
 from redis_world import RedisWorld
 from redis_world.connection.blocking import BlockingServer
 from redis_world.testing import cutting_proxy
-from support.backends import Backend
+from support.backends import Backend, channels
 from support.until import until
 
 RUN = "wrun_hc_1"
@@ -88,15 +88,6 @@ async def reading(
         reader.task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await reader.task
-
-
-def channels(client: redis.Redis) -> int:
-    """How many channels have a subscriber."""
-    nodes: list[Any] = [client]
-    if hasattr(client, "get_primaries"):
-        # The subscriber is on one of them.
-        nodes = [node.redis_connection for node in client.get_primaries()]
-    return sum(len(node.pubsub_channels()) for node in nodes)
 
 
 def command(client: redis.Redis, *parts: str) -> None:

@@ -19,7 +19,7 @@ from redis_world.connection import Connection
 from redis_world.errors import RunNotFoundError
 from redis_world.hints import HintHub, Subscription
 from redis_world.lua import ScriptLibrary, script_root
-from support.backends import Backend
+from support.backends import Backend, channels
 from support.events import event, new_run, new_run_id, run_ended, step_created, write
 from support.until import until
 
@@ -161,7 +161,7 @@ async def test_many_waiters_of_many_runs(world: RedisWorld, only_hints: None) ->
 
 def _channels_of(run_id: str, backend: Backend) -> int:
     with contextlib.closing(backend.client()) as client:
-        return len(client.pubsub_channels(f"*{run_id}*"))
+        return channels(client, f"*{run_id}*")
 
 
 async def test_a_waiter_leaves_no_subscription(backend: Backend) -> None:

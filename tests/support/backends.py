@@ -128,6 +128,15 @@ class Backend:
         return [key for key in keys if not key.startswith(own)]
 
 
+def channels(client: redis.Redis, pattern: str = "*") -> int:
+    """How many channels have a subscriber."""
+    nodes: list[Any] = [client]
+    if hasattr(client, "get_primaries"):
+        # The subscriber is on one of them.
+        nodes = [node.redis_connection for node in client.get_primaries()]
+    return sum(len(node.pubsub_channels(pattern)) for node in nodes)
+
+
 def _value(client: redis.Redis, key: bytes) -> Any:
     kind = client.type(key)
     match kind:
