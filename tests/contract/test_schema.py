@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ import pytest_asyncio
 from redis_world import RedisWorld
 from redis_world.errors import ConfigurationError
 from redis_world.lua import ScriptLibrary, script_root
-from redis_world.testing import check_invariants
+from redis_world.testing import ManualClock, check_invariants
 from support import events as e
 from support.backends import Backend
 from support.dumps import load, read
@@ -35,7 +36,10 @@ async def old(request: pytest.FixtureRequest, backend: Backend) -> AsyncIterator
     namespace = backend.namespace()
     with contextlib.closing(backend.client()) as client:
         load(client, read(request.param), namespace)
-    async with backend.world(namespace=namespace) as world:
+    async with backend.world(namespace=namespace, library=ManualClock.library()) as world:
+        # It is looked at when it was made: what was due later has not become due since.
+        newest = (await world.runs.list(limit=1, sort_order="desc")).data[0].created_at
+        await ManualClock(world).set(newest + timedelta(seconds=1))
         yield world
 
 
