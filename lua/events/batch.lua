@@ -6,7 +6,7 @@
 -- whose step_created is in the batch the number of that, 0 where it was refused before, or empty.
 -- Such a pair is one claim: where the step is another's, nothing happens to it.
 --
--- KEYS: run, attributes, events, payloads, ops, steps, hooks, waits, wait_states
+-- KEYS: run, attributes, events, payloads, ops, steps, waits, wait_states
 -- ARGV: base, outbox, op, run_id, resolve_data, max_events, items...
 -- Returns: OK message replies, each as the script of its event returns it
 --
@@ -19,7 +19,7 @@ local WIDTH = 8
 
 local keys = {
   base = base, run_id = run_id, run = run, attributes = attributes, events = events,
-  payloads = payloads, ops = ops, steps = steps, hooks = hooks, waits = waits,
+  payloads = payloads, ops = ops, steps = steps, waits = waits,
   wait_states = wait_states,
 }
 local apply = {

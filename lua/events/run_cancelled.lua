@@ -1,7 +1,7 @@
 -- Cancels a run; on a cancelled run it succeeds again, with one more event, or with `once` `1` is
 -- refused.
 --
--- KEYS: run, attributes, events, payloads, ops, hooks, waits, wait_states
+-- KEYS: run, attributes, events, payloads, ops, waits, wait_states
 -- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
 --   resolve_data, once
 -- Returns: OK slot at message run | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_TERMINAL
@@ -12,7 +12,7 @@
 
 return finish_run({
   run = run, attributes = attributes, events = events, payloads = payloads, ops = ops,
-  hooks = hooks, waits = waits, wait_states = wait_states,
+  waits = waits, wait_states = wait_states,
 }, {
   type = 'run_cancelled', at = now(), spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = payload,

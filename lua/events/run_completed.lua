@@ -1,6 +1,6 @@
 -- Ends a run well, with its output (contract, section 5).
 --
--- KEYS: run, attributes, events, payloads, ops, hooks, waits, wait_states
+-- KEYS: run, attributes, events, payloads, ops, waits, wait_states
 -- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
 --   resolve_data
 -- Returns: OK slot at message run | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_TERMINAL
@@ -11,7 +11,7 @@
 
 return finish_run({
   run = run, attributes = attributes, events = events, payloads = payloads, ops = ops,
-  hooks = hooks, waits = waits, wait_states = wait_states,
+  waits = waits, wait_states = wait_states,
 }, {
   type = 'run_completed', at = now(), spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = payload,

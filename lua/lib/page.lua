@@ -63,7 +63,9 @@ local function page_of_some(fetch, keeps, place_of, after, limit)
       if #kept < wanted and keeps(member) then
         kept[#kept + 1] = member
       end
-      after = place_of(member)
+    end
+    if more ~= '' then
+      after = place_of(members[#members])
     end
   end
   return cut(kept, wanted - 1)

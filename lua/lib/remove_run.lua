@@ -1,5 +1,6 @@
 -- @include lib/cleaning
 -- @include lib/end_hooks
+-- @include lib/end_streams
 -- @include lib/queue
 
 -- Removes a run with all that belongs to it. What makes it a run goes at once, so that nobody finds
@@ -37,11 +38,8 @@ local function remove_streams(base, run_id, limit)
   local streams = streams_key(base, run_id)
   local names = redis.call('ZRANGE', streams, 0, limit - 1)
   for _, name in ipairs(names) do
-    local stream = stream_key(base, run_id, name)
-    redis.call('UNLINK', stream, writers_key(base, run_id, name))
+    end_stream(base, run_id, name)
     redis.call('ZREM', streams, name)
-    -- A live reader finds no run any more: that is its end.
-    redis.pcall('PUBLISH', stream, '')
   end
   return #names
 end

@@ -25,6 +25,16 @@ local function unpack_wait(state)
   }
 end
 
+-- Stores the state of a wait with its event. The request remembers that state, too, which goes with
+-- the run.
+local function store_wait(keys, event, fields, wait)
+  local slot = append(keys.events, keys.payloads, event)
+  local state = pack_wait(wait)
+  redis.call('HSET', keys.wait_states, event.corr, state)
+  remember(keys.ops, event.op, slot .. ' ' .. state)
+  return { 'OK', slot, event.at, (send_along(keys.base, event.at, fields.outbox)), state }
+end
+
 -- Applies wait_created.
 local function add_wait(keys, event, fields)
   local status, refusal = open_run(keys.run)
@@ -41,16 +51,12 @@ local function add_wait(keys, event, fields)
   elseif is_full(keys.events, fields.max_events) then
     return { 'LOG_FULL' }
   end
-  local slot = append(keys.events, keys.payloads, event)
-  local state = pack_wait({
+  local reply = store_wait(keys, event, fields, {
     status = 'waiting', created_at = event.at, updated_at = event.at,
     resume_at = fields.resume_at, spec_version = event.spec,
   })
-  redis.call('ZADD', keys.waits, slot, event.corr)
-  redis.call('HSET', keys.wait_states, event.corr, state)
-  -- With its state, which goes with the run.
-  remember(keys.ops, event.op, slot .. ' ' .. state)
-  return { 'OK', slot, event.at, (send_along(keys.base, event.at, fields.outbox)), state }
+  redis.call('ZADD', keys.waits, reply[2], event.corr)
+  return reply
 end
 
 -- Applies wait_completed.
@@ -72,11 +78,6 @@ local function complete_wait(keys, event, fields)
   if wait.status == 'completed' then
     return { 'CONFLICT' }
   end
-  local slot = append(keys.events, keys.payloads, event)
   wait.status, wait.completed_at, wait.updated_at = 'completed', event.at, event.at
-  local state = pack_wait(wait)
-  redis.call('HSET', keys.wait_states, event.corr, state)
-  -- With its state, which goes with the run.
-  remember(keys.ops, event.op, slot .. ' ' .. state)
-  return { 'OK', slot, event.at, (send_along(keys.base, event.at, fields.outbox)), state }
+  return store_wait(keys, event, fields, wait)
 end

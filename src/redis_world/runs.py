@@ -163,23 +163,23 @@ class Runs:
         return CancelManyResult(summary=summary, results=[*outcomes])
 
     async def _cancel(self, run_id: str, reason: str | None) -> CancelOutcome:
-        keys = self._connection.partitions.of(run_id).of_run(run_id)
+        keys = self._connection.partitions.of(run_id)
+        of_run = keys.of_run(run_id)
         data = {} if reason is None else {"cancelReason": reason}
         try:
             reply = await self._connection.call(
                 "events/run_cancelled",
                 {
-                    "run": keys.run,
-                    "attributes": keys.attributes,
-                    "events": keys.events,
-                    "payloads": keys.payloads,
-                    "ops": keys.ops,
-                    "hooks": keys.hooks,
-                    "waits": keys.waits,
-                    "wait_states": keys.wait_states,
+                    "run": of_run.run,
+                    "attributes": of_run.attributes,
+                    "events": of_run.events,
+                    "payloads": of_run.payloads,
+                    "ops": of_run.ops,
+                    "waits": of_run.waits,
+                    "wait_states": of_run.wait_states,
                 },
                 {
-                    "base": self._connection.partitions.of(run_id).base,
+                    "base": keys.base,
                     "outbox": b"",
                     "op": new_request_id(),
                     "run_id": run_id,

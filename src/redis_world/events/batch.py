@@ -191,7 +191,6 @@ class Batch:
             "payloads": run.payloads,
             "ops": run.ops,
             "steps": run.steps,
-            "hooks": run.hooks,
             "waits": run.waits,
             "wait_states": run.wait_states,
         }

@@ -139,7 +139,6 @@ def _finish(request: Request, **extra: bytes | str) -> Call:
         keys={
             **_run_keys(request),
             "ops": run.ops,
-            "hooks": run.hooks,
             "waits": run.waits,
             "wait_states": run.wait_states,
         },
