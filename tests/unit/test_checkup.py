@@ -236,7 +236,7 @@ async def test_a_bug_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_versions_are_those_of_the_world() -> None:
-    assert MIN_VERSIONS == connection_server._MIN_VERSIONS
+    assert MIN_VERSIONS is connection_server.MIN_VERSIONS
 
 
 def facts(replies: dict[str, Any] | None = None, **options: Any) -> Facts:

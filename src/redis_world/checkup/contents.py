@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from redis_world.checkup.facts import Facts, first_refusal
+from redis_world.checkup.facts import Facts
 from redis_world.checkup.finding import Finding, Level, amount, duration
 from redis_world.checkup.nodes import Nodes
 from redis_world.connection import Command
+from redis_world.connection.refusals import first_refusal
 from redis_world.connection.sender import Reply
 from redis_world.keys import SCHEMA
 from redis_world.lua import ScriptLibrary

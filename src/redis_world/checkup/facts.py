@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import redis.asyncio
@@ -15,8 +16,9 @@ from redis_world.checkup.finding import Finding
 from redis_world.checkup.nodes import Nodes
 from redis_world.config import WorldConfig
 from redis_world.connection import Command
+from redis_world.connection.refusals import first_refusal
 from redis_world.connection.sender import Reply, round_trip
-from redis_world.keys import Partitions
+from redis_world.keys import Keys, Partitions
 
 __all__ = [
     "RIGHTS",
@@ -24,7 +26,6 @@ __all__ = [
     "Reading",
     "ask_namespace",
     "ask_server",
-    "first_refusal",
     "read_clock",
 ]
 
@@ -51,7 +52,7 @@ class Reading(NamedTuple):
     round_trip: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Facts:
     """What is known of a server.
 
@@ -67,7 +68,7 @@ class Facts:
     is_memory: bool = False
     replies: Mapping[str, Reply] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def partitions(self) -> Partitions:
         """The keys of the namespace."""
         return Partitions(self.config.namespace, self.config.partitions)
@@ -127,7 +128,7 @@ class Facts:
 
 async def ask_server(client: redis.asyncio.Redis, config: WorldConfig) -> dict[str, Reply]:
     """Ask for what the checks of a server judge, in one round trip. Nothing is changed."""
-    keys = Partitions(config.namespace, config.partitions)[0]
+    keys = Keys(config.namespace, partitions=config.partitions)
     commands: dict[str, Command] = {
         "HELLO": ("HELLO",),
         **{f"INFO {section}": ("INFO", section) for section in _INFO},
@@ -167,11 +168,6 @@ async def ask_namespace(nodes: Nodes, config: WorldConfig) -> dict[str, Reply]:
         "SMEMBERS": first_refusal(topics) or {name for names in topics for name in names},
         "ZADD": first_refusal(writes) or 0,
     }
-
-
-def first_refusal(replies: Iterable[Reply]) -> Exception | None:
-    """The first error among replies."""
-    return next((each for each in replies if isinstance(each, Exception)), None)
 
 
 async def read_clock(client: redis.asyncio.Redis) -> Reading | Exception:

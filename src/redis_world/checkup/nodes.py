@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import redis.asyncio
 
 from redis_world.connection import Command
-from redis_world.connection.cluster import slot_of
+from redis_world.connection.cluster import ask_by_owner, slot_of
 from redis_world.connection.sender import Reply, round_trip
 
 __all__ = ["Nodes"]
@@ -35,21 +34,10 @@ class Nodes:
         """Ask the node that has the first key of each command; one round trip to each node."""
         if self._client_of_slot is None:
             return await round_trip(self.clients[0], commands)
-        places: dict[redis.asyncio.Redis, list[int]] = defaultdict(list)
-        for place, command in enumerate(commands):
-            slot = slot_of(command)
-            places[self._client_of_slot(slot or 0)].append(place)
-        found = await asyncio.gather(
-            *(
-                round_trip(client, [commands[i] for i in wanted])
-                for client, wanted in places.items()
-            )
+        return await ask_by_owner(
+            [self._client_of_slot(slot_of(command) or 0) for command in commands],
+            lambda client, places: round_trip(client, [commands[place] for place in places]),
         )
-        replies: list[Reply] = [None] * len(commands)
-        for wanted, some in zip(places.values(), found, strict=True):
-            for place, reply in zip(wanted, some, strict=True):
-                replies[place] = reply
-        return replies
 
     async def ask_each(self, command: Command) -> list[Reply]:
         """Ask all nodes for the same."""

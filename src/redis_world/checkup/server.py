@@ -9,11 +9,11 @@ import redis.exceptions
 
 from redis_world.checkup.facts import Facts, Reading
 from redis_world.checkup.finding import Finding, amount, duration
+from redis_world.connection.refusals import first_refusal
+from redis_world.connection.server import MIN_VERSIONS
 
 __all__ = ["MIN_VERSIONS", "check_clock", "check_cluster", "check_hints", "check_scripts",
            "check_version", "check_writes"]  # fmt: skip
-
-MIN_VERSIONS: Final = {"redis": (7, 0), "valkey": (8, 0)}
 
 _STEP_SECONDS: Final = 0.1
 """What two clocks may drift apart within the moment that a checkup takes."""
@@ -90,7 +90,7 @@ def check_scripts(facts: Facts, replies: Sequence[Any]) -> Finding:
         facts: of the server.
         replies: of SCRIPT LOAD, and of the scripts that read.
     """
-    refusal = next((each for each in replies if isinstance(each, Exception)), None)
+    refusal = first_refusal(replies)
     if refusal is None:
         text = "Scripts are loaded and run"
         return Finding(name="scripts", level="ok", text=text)

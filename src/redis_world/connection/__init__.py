@@ -21,7 +21,7 @@ import redis.asyncio
 
 from redis_world.config import WorldConfig
 from redis_world.connection.blocking import SyncCaller
-from redis_world.connection.cluster import ClusterRoutes, fence_of, slot_of
+from redis_world.connection.cluster import ClusterRoutes, ask_by_owner, fence_of, slot_of
 from redis_world.connection.refusals import translate
 from redis_world.connection.sender import Command, Reply, Sender, encode, round_trip
 from redis_world.connection.server import check_server, pin_namespace
@@ -267,21 +267,12 @@ class Connection:
         encoded = [*map(encode, commands)]
         if not self._source.is_cluster:
             return await routes.sender_of(None).submit(encoded, {})
-        slots = [slot_of(command) for command in commands]
-        places: dict[int | None, list[int]] = {}
-        for place, slot in enumerate(slots):
-            places.setdefault(slot, []).append(place)
-        found = await asyncio.gather(
-            *(
-                routes.sender_of(slot).submit([encoded[place] for place in some], {}, slot)
-                for slot, some in places.items()
-            )
+        return await ask_by_owner(
+            [slot_of(command) for command in commands],
+            lambda slot, places: routes.sender_of(slot).submit(
+                [encoded[place] for place in places], {}, slot
+            ),
         )
-        replies: list[Reply] = [None] * len(commands)
-        for some, own in zip(places.values(), found, strict=True):
-            for place, reply in zip(some, own, strict=True):
-                replies[place] = reply
-        return replies
 
     async def scan(self, pattern: str) -> AsyncGenerator[bytes, None]:
         """The keys that match, in no order, and maybe more than once."""

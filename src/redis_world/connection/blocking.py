@@ -10,7 +10,13 @@ import redis
 import redis.exceptions
 from redis.crc import key_slot
 
-from redis_world.connection.refusals import is_elsewhere, is_lost, lacks_script, translate
+from redis_world.connection.refusals import (
+    first_refusal,
+    is_elsewhere,
+    is_lost,
+    lacks_script,
+    translate,
+)
 from redis_world.connection.slots import Address, owners_of
 from redis_world.lua import Argument, ScriptLibrary
 
@@ -53,7 +59,7 @@ class SyncCaller:
                 replies = self._client.run("EVALSHA", script.sha, rows)
                 if lacks_script(replies):
                     replies = self._client.run("EVAL", script.source, rows)
-                error = next((each for each in replies if isinstance(each, Exception)), None)
+                error = first_refusal(replies)
             except redis.exceptions.RedisError as lost:
                 error = lost
             if error is None:

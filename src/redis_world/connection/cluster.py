@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
 import redis.asyncio
 import redis.exceptions
@@ -15,14 +15,16 @@ from redis.crc import key_slot
 
 from redis_world.config import WorldConfig
 from redis_world.connection.refusals import is_elsewhere
-from redis_world.connection.sender import Command, Patience, Request, Sender, round_trip
+from redis_world.connection.sender import Command, Patience, Reply, Request, Sender, round_trip
 from redis_world.connection.slots import SLOTS, Address, owners_of
 from redis_world.connection.source import Source
 from redis_world.lua import Argument
 
-__all__ = ["ClusterRoutes", "fence_of", "slot_of"]
+__all__ = ["ClusterRoutes", "ask_by_owner", "fence_of", "slot_of"]
 
 logger = logging.getLogger(__name__)
+
+Owner = TypeVar("Owner")
 
 _KEYLESS: Final = {b"TIME", b"INFO", b"PING", b"CLIENT", b"CONFIG"}
 _REFRESH_SECONDS: Final = 0.05
@@ -52,6 +54,29 @@ def fence_of(key: Argument) -> bytes:
 
 def _bytes(part: Argument) -> bytes:
     return part if isinstance(part, bytes) else str(part).encode()
+
+
+async def ask_by_owner(
+    owners: Sequence[Owner], ask: Callable[[Owner, list[int]], Awaitable[Sequence[Reply]]]
+) -> list[Reply]:
+    """Ask several for their parts of one question, at a time.
+
+    Args:
+        owners: who has to be asked, for each part.
+        ask: asks an owner for the parts at these places; its replies in their order.
+
+    Returns:
+        All replies, in the order of the parts.
+    """
+    places: dict[Owner, list[int]] = {}
+    for place, owner in enumerate(owners):
+        places.setdefault(owner, []).append(place)
+    found = await asyncio.gather(*(ask(owner, some) for owner, some in places.items()))
+    replies: list[Reply] = [None] * len(owners)
+    for some, own in zip(places.values(), found, strict=True):
+        for place, reply in zip(some, own, strict=True):
+            replies[place] = reply
+    return replies
 
 
 class ClusterRoutes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import redis.exceptions
@@ -14,7 +14,7 @@ from redis_world.errors import (
     WorldUnavailableError,
 )
 
-__all__ = ["is_elsewhere", "is_lost", "is_passing", "lacks_script", "translate"]
+__all__ = ["first_refusal", "is_elsewhere", "is_lost", "is_passing", "lacks_script", "translate"]
 
 _PASSING_CODES: Final = (
     "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY",
@@ -31,6 +31,11 @@ _TYPED: Final[dict[str, type[Exception]]] = {
     "CLUSTERDOWN": redis.exceptions.ClusterDownError,
     "TRYAGAIN": redis.exceptions.TryAgainError,
 }
+
+
+def first_refusal(replies: Iterable[Any]) -> Exception | None:
+    """The first error among replies."""
+    return next((reply for reply in replies if isinstance(reply, Exception)), None)
 
 
 def lacks_script(replies: Sequence[Any]) -> bool:

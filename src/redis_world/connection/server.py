@@ -12,17 +12,17 @@ import redis.asyncio
 import redis.exceptions
 
 from redis_world.config import WorldConfig
-from redis_world.connection.refusals import is_lost, is_passing
+from redis_world.connection.refusals import first_refusal, is_lost, is_passing
 from redis_world.connection.sender import Command, Patience, Reply, round_trip
 from redis_world.errors import ConfigurationError
 from redis_world.keys import SCHEMA, meta_key
 from redis_world.lua import ScriptLibrary
 
-__all__ = ["check_server", "pin_namespace"]
+__all__ = ["MIN_VERSIONS", "check_server", "pin_namespace"]
 
 logger = logging.getLogger(__name__)
 
-_MIN_VERSIONS: Final = {"redis": (7, 0), "valkey": (8, 0)}
+MIN_VERSIONS: Final = {"redis": (7, 0), "valkey": (8, 0)}
 
 
 async def check_server(
@@ -123,7 +123,7 @@ async def _ask_until(
                 for command, reply in zip(commands, replies, strict=True)
                 if command[0] != "INFO" and command[:2] != ("SCRIPT", "EXISTS")
             ]
-            refusal = next((each for each in needed if isinstance(each, Exception)), None)
+            refusal = first_refusal(needed)
         except redis.exceptions.RedisError as error:
             refusal = error
         if refusal is None:
@@ -140,7 +140,7 @@ def _check_version(info: Mapping[str, Any]) -> None:
         version = tuple(int(part) for part in text.split(".")[:2])
     except ValueError:
         return
-    if version and version < _MIN_VERSIONS[name]:
+    if version and version < MIN_VERSIONS[name]:
         raise ConfigurationError(
             f"the server is {name.capitalize()} {text}; redis-world needs Redis 7.0 or Valkey 8.0 "
             "or newer"
