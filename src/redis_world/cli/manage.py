@@ -22,6 +22,7 @@ from redis_world.cli.inspect.common import (
     Limit,
     Topic,
     refuse,
+    topics_of,
     with_world,
 )
 from redis_world.cli.inspect.output import Column, Listing, Mode, Output, Paging, age, read_pages
@@ -189,7 +190,7 @@ async def _list(output: Output, topic: str | None, paging: Paging, world: RedisW
     letters: list[DeadLetter] = []
     cursors: dict[str, str | None] = {}
     cursor = None
-    for each in await _topics(world, topic):
+    for each in await topics_of(world, topic):
         page = await read_pages(partial(_fetch, world, each), paging)
         letters += page.data
         cursor = page.cursor
@@ -212,10 +213,6 @@ async def _fetch(
     world: RedisWorld, topic: str, limit: int, cursor: str | None
 ) -> Page[DeadLetter]:
     return await world.queue.dead_letters(topic, limit=limit, cursor=cursor)
-
-
-async def _topics(world: RedisWorld, topic: str | None) -> list[str]:
-    return await world.queue.topics() if topic is None else [topic]
 
 
 @dead.command()
@@ -268,7 +265,7 @@ async def _redrive(
 
 
 async def _redrive_all(topic: str | None, world: RedisWorld) -> dict[str, int]:
-    topics = await _topics(world, topic)
+    topics = await topics_of(world, topic)
     return {each: await world.queue.redrive_all(each) for each in topics}
 
 
@@ -293,11 +290,11 @@ def purge(
 
 
 async def _count(topic: str | None, world: RedisWorld) -> int:
-    return sum([(await world.queue.stats(each)).dead for each in await _topics(world, topic)])
+    return sum([(await world.queue.stats(each)).dead for each in await topics_of(world, topic)])
 
 
 async def _purge(topic: str | None, world: RedisWorld) -> dict[str, int]:
-    topics = await _topics(world, topic)
+    topics = await topics_of(world, topic)
     return {each: await world.queue.purge_dead_letters(each) for each in topics}
 
 

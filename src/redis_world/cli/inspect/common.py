@@ -13,7 +13,18 @@ from redis_world import RedisWorld
 from redis_world.cli.options import world_options
 from redis_world.paging import MAX_LIMIT
 
-__all__ = ["All", "Cursor", "Json", "Limit", "RunId", "Topic", "commands", "refuse", "with_world"]
+__all__ = [
+    "All",
+    "Cursor",
+    "Json",
+    "Limit",
+    "RunId",
+    "Topic",
+    "commands",
+    "refuse",
+    "topics_of",
+    "with_world",
+]
 
 T = TypeVar("T")
 
@@ -65,6 +76,11 @@ def with_world(
             return await work(world)
 
     return asyncio.run(inside())
+
+
+async def topics_of(world: RedisWorld, topic: str | None) -> list[str]:
+    """The topic that was named, or all that messages were ever sent to."""
+    return await world.queue.topics() if topic is None else [topic]
 
 
 def refuse(text: str) -> NoReturn:

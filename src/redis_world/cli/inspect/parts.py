@@ -24,7 +24,7 @@ from redis_world.cli.inspect.output import (
     status_text,
 )
 from redis_world.cli.inspect.payloads import iso, one_line, printable
-from redis_world.cli.inspect.runs import server_now
+from redis_world.cli.inspect.runs import seconds_of, server_now
 from redis_world.cli.options import Namespace, Url
 from redis_world.events.log import slot_of
 from redis_world.models import AttrSetEvent, Event, Hook, Page, Step
@@ -190,11 +190,6 @@ async def _steps(output: Output, run_id: str, paging: Paging, world: RedisWorld)
 
 
 def _step_listing(now: datetime, output: Output) -> Listing[Step]:
-    def took(step: Step) -> str:
-        if step.started_at is None:
-            return ""
-        return duration(((step.completed_at or now) - step.started_at).total_seconds())
-
     return Listing(
         "steps",
         [
@@ -217,9 +212,14 @@ def _step_listing(now: datetime, output: Output) -> Listing[Step]:
                 right=True,
             ),
             Column("created", lambda step: iso(step.created_at)),
-            Column("started", lambda step: _time(step.started_at)),
-            Column("time", lambda step: _time(step.completed_at), took, right=True),
-            Column("retry", lambda step: _time(step.retry_after)),
+            Column("started", lambda step: iso(step.started_at)),
+            Column(
+                "time",
+                lambda step: iso(step.completed_at),
+                lambda step: duration(seconds_of(step, now)),
+                right=True,
+            ),
+            Column("retry", lambda step: iso(step.retry_after)),
             Column("input", lambda step: _payload(step, "input")),
             Column("output", lambda step: _payload(step, "output")),
             Column("error", lambda step: _payload(step, "error")),
@@ -227,10 +227,6 @@ def _step_listing(now: datetime, output: Output) -> Listing[Step]:
         ],
         Step.to_wire,
     )
-
-
-def _time(moment: datetime | None) -> str:
-    return "" if moment is None else iso(moment)
 
 
 def _payload(step: Step, name: str) -> str:
@@ -294,7 +290,7 @@ def _hook_listing(now: datetime) -> Listing[Hook]:
                 right=True,
             ),
             Column("kind", _kind, _kind),
-            Column("retained", lambda hook: _time(hook.token_retention_until)),
+            Column("retained", lambda hook: iso(hook.token_retention_until)),
             Column("metadata", _metadata, _metadata, flexible=True),
         ],
         Hook.to_wire,

@@ -89,8 +89,10 @@ def printable(text: str) -> str:
     )
 
 
-def iso(moment: datetime) -> str:
-    """A time as ISO 8601 with milliseconds, e.g. `2026-01-31T12:00:00.000Z`."""
+def iso(moment: datetime | None) -> str:
+    """A time as ISO 8601 with milliseconds, e.g. `2026-01-31T12:00:00.000Z`; empty for none."""
+    if moment is None:
+        return ""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

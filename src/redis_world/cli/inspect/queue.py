@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from redis_world import RedisWorld
-from redis_world.cli.inspect.common import Json, Topic, commands, with_world
+from redis_world.cli.inspect.common import Json, Topic, commands, topics_of, with_world
 from redis_world.cli.inspect.output import Column, Listing, Mode, Output, duration
 from redis_world.cli.inspect.watch import Watch, check_watch, watch_items, watch_picture
 from redis_world.cli.options import Namespace, Url
@@ -91,8 +91,7 @@ def queue(
 
 
 async def _look(world: RedisWorld, topic: str | None) -> list[_Row]:
-    topics = await world.queue.topics() if topic is None else [topic]
-    return [_Row(each, await world.queue.stats(each)) for each in topics]
+    return [_Row(each, await world.queue.stats(each)) for each in await topics_of(world, topic)]
 
 
 async def _show(output: Output, topic: str | None, world: RedisWorld) -> None:

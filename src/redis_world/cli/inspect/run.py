@@ -25,7 +25,7 @@ from redis_world.cli.inspect.output import (
     status_text,
 )
 from redis_world.cli.inspect.payloads import iso, one_line, printable
-from redis_world.cli.inspect.runs import seconds_of, server_now
+from redis_world.cli.inspect.runs import attributes_text, seconds_of, server_now
 from redis_world.cli.inspect.streams import Stream, read_streams
 from redis_world.cli.inspect.timeline import Item, Timeline
 from redis_world.cli.inspect.watch import Watch, check_watch, watch_items, watch_picture
@@ -203,21 +203,13 @@ def _facts(picture: Picture) -> Table:
     )
     facts.add_row("events", str(picture.timeline.events))
     if found.attributes:
-        facts.add_row("attributes", _attributes(found))
+        facts.add_row("attributes", attributes_text(found, "  "))
     for name in _PAYLOADS:
         if name in found.model_fields_set:
             facts.add_row(name, Text(one_line(getattr(found, name))))
     if found.expired_at:
         facts.add_row("expired", Text(f"payloads were deleted at {iso(found.expired_at)}"))
     return facts
-
-
-def _attributes(found: Run) -> Text:
-    text = Text()
-    for key, value in found.attributes.items():
-        text.append("  " if text else "")
-        text.append(f"{printable(key)}=", "dim").append(printable(value))
-    return text
 
 
 def _streams(streams: Sequence[Stream]) -> Table:
@@ -243,9 +235,9 @@ def _write(output: Output, picture: Picture) -> None:
         found.run_id,
         found.status,
         found.workflow_name,
-        _time(found.created_at),
-        _time(found.started_at),
-        _time(found.completed_at),
+        iso(found.created_at),
+        iso(found.started_at),
+        iso(found.completed_at),
         found.error_code or "",
     )
     for key, value in found.attributes.items():
@@ -261,18 +253,14 @@ def _write(output: Output, picture: Picture) -> None:
 
 def _write_item(output: Output, item: Item) -> None:
     fields = [item.kind, item.correlation_id, item.name, item.state]
-    fields += [_time(item.created), _time(item.ended)]
+    fields += [iso(item.created), iso(item.ended)]
     match item.kind:
         case "step":
             output.line(*fields, str(len(item.attempts)))
         case "sleep":
-            output.line(*fields, _time(item.resume_at))
+            output.line(*fields, iso(item.resume_at))
         case "hook":
             output.line(*fields, str(item.received))
     for number, attempt in enumerate(item.attempts, 1):
-        times = [_time(attempt.began), _time(attempt.ended)]
+        times = [iso(attempt.began), iso(attempt.ended)]
         output.line("attempt", item.correlation_id, str(number), attempt.outcome, *times)
-
-
-def _time(moment: datetime | None) -> str:
-    return "" if moment is None else iso(moment)

@@ -30,9 +30,9 @@ from redis_world.cli.inspect.payloads import iso, printable
 from redis_world.cli.inspect.watch import Watch, check_watch, watch_items, watch_picture
 from redis_world.cli.options import Namespace, Url
 from redis_world.codec import from_ms
-from redis_world.models import Page, Run, RunStatus
+from redis_world.models import Page, Run, RunStatus, Step
 
-__all__ = ["runs", "seconds_of", "server_now"]
+__all__ = ["attributes_text", "runs", "seconds_of", "server_now"]
 
 Status = Enum("Status", {name: name for name in get_args(RunStatus)})  # type: ignore[misc]
 
@@ -77,11 +77,20 @@ def server_now(world: RedisWorld) -> datetime:
     return from_ms(world.connection.server_time())
 
 
-def seconds_of(run: Run, now: datetime) -> float | None:
-    """How long a run has taken since it was started."""
-    if run.started_at is None:
+def seconds_of(entity: Run | Step, now: datetime) -> float | None:
+    """How long a run or a step has taken since it was started."""
+    if entity.started_at is None:
         return None
-    return ((run.completed_at or now) - run.started_at).total_seconds()
+    return ((entity.completed_at or now) - entity.started_at).total_seconds()
+
+
+def attributes_text(run: Run, gap: str) -> Text:
+    """The attributes of a run in one text, with a gap between them."""
+    text = Text()
+    for key, value in run.attributes.items():
+        text.append(gap if text else "")
+        text.append(f"{printable(key)}=", "dim").append(printable(value))
+    return text
 
 
 async def _read(
@@ -153,8 +162,8 @@ def _listing(now: datetime, output: Output) -> Listing[Run]:
             lambda run: age(run.created_at, now),
             right=True,
         ),
-        Column("started", lambda run: iso(run.started_at) if run.started_at else ""),
-        Column("ended", lambda run: iso(run.completed_at) if run.completed_at else ""),
+        Column("started", lambda run: iso(run.started_at)),
+        Column("ended", lambda run: iso(run.completed_at)),
         Column(
             "time",
             lambda run: _number(seconds_of(run, now)),
@@ -165,7 +174,7 @@ def _listing(now: datetime, output: Output) -> Listing[Run]:
         Column(
             "attributes",
             lambda run: " ".join(f"{key}={value}" for key, value in run.attributes.items()),
-            _attributes if output.is_wide else None,
+            (lambda run: attributes_text(run, " ")) if output.is_wide else None,
             flexible=True,
         ),
     ]
@@ -174,12 +183,3 @@ def _listing(now: datetime, output: Output) -> Listing[Run]:
 
 def _number(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds:.3f}"
-
-
-def _attributes(run: Run) -> Text:
-    text = Text()
-    for key, value in run.attributes.items():
-        text.append(" " if text else "").append(f"{printable(key)}=", "dim").append(
-            printable(value)
-        )
-    return text
