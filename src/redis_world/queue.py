@@ -37,6 +37,7 @@ from redis_world.paging import (
     merge,
     parse_cursor,
 )
+from redis_world.rows import queue_counts
 
 __all__ = [
     "MAX_CLAIM",
@@ -355,12 +356,7 @@ class Queue:
                 for keys in self._connection.partitions
             ]
         )
-        counts = [sum(int(reply[place]) for reply in replies) for place in range(2, 7)]
-        ages = [
-            max(0.0, (int(reply[1]) - float(reply[7])) / 1000) for reply in replies if reply[7]
-        ]
-        ready, delayed, leased, held, dead = counts
-        return QueueStats(ready, delayed, leased, held, dead, max(ages, default=0.0))
+        return QueueStats(*queue_counts(replies))
 
     async def topics(self) -> list[str]:
         """The topics that messages were ever sent to, sorted."""

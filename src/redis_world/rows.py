@@ -45,6 +45,7 @@ __all__ = [
     "hook_from",
     "not_supported",
     "pairs",
+    "queue_counts",
     "raise_refusal",
     "refusal",
     "run_from",
@@ -270,6 +271,22 @@ def _event_data(
     if payload is not None:
         data[field] = decode_payload(payload)
     return data
+
+
+def queue_counts(
+    replies: Sequence[Sequence[Any]],
+) -> tuple[int, int, int, int, int, float]:
+    """What a topic's partitions hold together, by what queue/stats says of each.
+
+    Returns:
+        How many messages are ready, delayed, leased, held and dead; for how many seconds the
+        oldest has been due.
+    """
+    ready, delayed, leased, held, dead = (
+        sum(int(reply[place]) for reply in replies) for place in range(2, 7)
+    )
+    ages = [max(0.0, (int(reply[1]) - float(reply[7])) / 1000) for reply in replies if reply[7]]
+    return ready, delayed, leased, held, dead, max(ages, default=0.0)
 
 
 def raise_refusal(reply: Sequence[Any], *, run_id: str = "", entity_id: str = "") -> NoReturn:

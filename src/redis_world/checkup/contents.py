@@ -13,6 +13,7 @@ from redis_world.connection.refusals import first_refusal
 from redis_world.connection.sender import Reply
 from redis_world.keys import SCHEMA
 from redis_world.lua import ScriptLibrary
+from redis_world.rows import queue_counts
 
 __all__ = [
     "LEASE_SECONDS",
@@ -93,7 +94,8 @@ async def look_at_topics(
         return [*loaded, *replies], [], None
     size = len(facts.partitions)
     topics = [
-        _topic(name, replies[i * size : (i + 1) * size], counts[i]) for i, name in enumerate(names)
+        Topic(name, *queue_counts(replies[i * size : (i + 1) * size]), counts[i])
+        for i, name in enumerate(names)
     ]
     return [*loaded, *replies], topics, int(replies[0][1])
 
@@ -107,14 +109,6 @@ async def _count_listeners(nodes: Nodes, facts: Facts, names: Sequence[str]) -> 
     if not all(isinstance(reply, list | tuple) for reply in replies):
         return [None] * len(names)
     return [sum(int(reply[1 + 2 * i]) for reply in replies) for i in range(len(names))]
-
-
-def _topic(name: str, replies: Sequence[Sequence[bytes]], listeners: int | None) -> Topic:
-    ready, delayed, leased, held, dead = (
-        sum(int(reply[place]) for reply in replies) for place in range(2, 7)
-    )
-    age = max((int(reply[1]) - float(reply[7] or reply[1])) / 1000 for reply in replies)
-    return Topic(name, ready, delayed, leased, held, dead, max(0.0, age), listeners)
 
 
 async def count_old(

@@ -13,6 +13,7 @@ from redis_world.connection import Connection
 from redis_world.errors import InvalidEventError, WorldError
 from redis_world.events.request import Call, Request
 from redis_world.events.validation import parse_event, validate_event
+from redis_world.keys import RunKeys
 from redis_world.models import (
     BaseEvent,
     BatchEvent,
@@ -159,11 +160,12 @@ class Batch:
         replies: Sequence[Any] = ()
         message_id = b""
         if self._calls:
+            keys = self._connection.partitions.of(self._run_id)
             _, message_id, replies = await self._connection.call(
                 "events/batch",
-                self._keys(),
+                self._keys_of(keys.of_run(self._run_id)),
                 {
-                    "base": self._connection.partitions.of(self._run_id).base,
+                    "base": keys.base,
                     "outbox": outbox,
                     "op": self._op,
                     "run_id": self._run_id,
@@ -182,8 +184,8 @@ class Batch:
             return BatchResult(results=results, message_id=message_id.decode())
         return BatchResult(results=results)
 
-    def _keys(self) -> dict[str, str]:
-        run = self._connection.partitions.of(self._run_id).of_run(self._run_id)
+    @staticmethod
+    def _keys_of(run: RunKeys) -> dict[str, str]:
         return {
             "run": run.run,
             "attributes": run.attributes,
