@@ -23,7 +23,7 @@ def servers() -> Iterator[Servers]:
 @pytest.fixture(params=KINDS)
 def backend(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Backend]:
     """A server without data; whatever a test leaves must lie in its own namespaces."""
-    backend = Backend(request.param, servers.url(request.param))
+    backend = servers.backend(request.param)
     yield backend
     assert not backend.clear(), "keys outside of the test's namespaces"
 
@@ -31,7 +31,7 @@ def backend(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Backen
 @pytest.fixture(params=KINDS[1:])
 def real_backend(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Backend]:
     """A real server, for what the embedded one can't show."""
-    backend = Backend(request.param, servers.url(request.param))
+    backend = servers.backend(request.param)
     yield backend
     assert not backend.clear(), "keys outside of the test's namespaces"
 

@@ -98,7 +98,7 @@ def is_alive(pid: int) -> bool:
 @pytest.fixture
 def redis7(servers: Servers) -> Iterator[Backend]:
     """One kind of server is enough here: what the demo does is tested on all of them."""
-    backend = Backend("redis7", servers.url("redis7"))
+    backend = servers.backend("redis7")
     yield backend
     assert not backend.clear(), "keys outside of the test's namespaces"
 

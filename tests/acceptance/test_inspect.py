@@ -109,7 +109,7 @@ async def fill(world: RedisWorld) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def backend_of_module(servers: Servers) -> Iterator[Backend]:
     """One kind of server is enough here: what is read is tested on all of them."""
-    backend = Backend("redis7", servers.url("redis7"))
+    backend = servers.backend("redis7")
     yield backend
     assert not backend.clear(), "keys outside of the test's namespaces"
 

@@ -53,7 +53,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def url(kind: str) -> Iterator[str]:
     """A server of its own: effects of steps are counted outside of the World's namespace."""
     with contextlib.closing(Servers()) as servers:
-        yield servers.url(kind)
+        yield servers.backend(kind).url
 
 
 class Performance:

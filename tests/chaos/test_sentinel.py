@@ -3,126 +3,107 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import redis
 
 from redis_world import RedisWorld
 from redis_world.checkup import check_up
 from redis_world.config import WorldConfig
-from redis_world.errors import ConfigurationError, WorldUnavailableError
-from redis_world.testing import Server, check_invariants, redis_server
+from redis_world.errors import ConfigurationError, NotDurableError, WorldUnavailableError
+from redis_world.queue import Enqueue
+from redis_world.testing import ServerUnavailableError, check_invariants, redis_server
 from redis_world.worker import Worker
 from support import events as e
 from support.queue_tools import wake
+from support.sentinel import SERVICE, Guarded, free_port, guarded_server
 from support.until import until
 
-SENTINELS: Final = 3
-SERVICE: Final = "orders"
 TOPIC: Final = "__wkf_workflow_"
+IS_LONG: Final = os.environ.get("REDIS_WORLD_CHAOS") == "long"
+FAILOVERS: Final = 40 if IS_LONG else 4
 
 pytestmark = pytest.mark.timeout(180)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def answers(port: int) -> bool:
-    with contextlib.closing(redis.Redis(port=port)) as client, contextlib.suppress(Exception):
-        return bool(client.ping())
-    return False
-
-
-@contextlib.contextmanager
-def sentinels(folder: Path, master: Server, count: int = SENTINELS) -> Iterator[list[int]]:
-    """Sentinels that watch a master; their ports."""
-    binary = shutil.which("redis-server")
-    if binary is None:
-        pytest.skip("no redis7 server: redis-server is not there")
-    processes, ports = [], [free_port() for _ in range(count)]
+@pytest.fixture
+def guarded() -> Iterator[Guarded]:
     try:
-        for port in ports:
-            place = folder / str(port)
-            place.mkdir()
-            settings = [
-                f"port {port}",
-                "bind 127.0.0.1",
-                f"dir {place}",
-                f"sentinel monitor {SERVICE} {master.host} {master.port} 2",
-                f"sentinel down-after-milliseconds {SERVICE} 500",
-                f"sentinel failover-timeout {SERVICE} 3000",
-            ]
-            (place / "sentinel.conf").write_text("\n".join(settings) + "\n", encoding="utf-8")
-            command = [binary, str(place / "sentinel.conf"), "--sentinel"]
-            with (place / "log").open("wb") as log:
-                processes.append(
-                    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-                )
-        yield ports
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        with guarded_server() as guarded:
+            yield guarded
+    except ServerUnavailableError as error:
+        pytest.skip(f"no redis7 server: {error}")
 
 
-def knows_all(port: int, replicas: int) -> bool:
-    """Whether a Sentinel has found the other ones, and the replicas."""
-    if not answers(port):
-        return False
-    with contextlib.closing(redis.Redis(port=port)) as client:
-        state: Any = client.sentinel_master(SERVICE)
-    return (
-        int(state["num-other-sentinels"]) == SENTINELS - 1 and int(state["num-slaves"]) == replicas
-    )
+@pytest.mark.timeout(1200 if IS_LONG else 180)
+async def test_what_a_replica_has_outlives_its_master(guarded: Guarded) -> None:
+    """Masters die and are replaced under load; what was answered is there, and there once."""
+    durable: dict[str, Any] = {"durability": "replica", "durability_timeout": 5.0}
+    async with RedisWorld(guarded.url, **durable) as careful, RedisWorld(guarded.url) as world:
+        run_id = await e.new_run(careful)
+        answered: list[str] = []
+        refused: list[str] = []
+        seen: set[str] = set()
+        is_over = False
+
+        async def write(writer: int) -> None:
+            for number in itertools.count():
+                if is_over:
+                    return
+                step_id = f"{writer}/{number}"
+                message = Enqueue(f"{TOPIC}x", {"runId": run_id, "stepId": step_id})
+                try:
+                    await careful.events.create(run_id, e.step_created(step_id), enqueue=message)
+                    answered.append(step_id)
+                except NotDurableError:
+                    refused.append(step_id)
+
+        async def handler(payload: dict[str, str], **_: object) -> None:
+            seen.add(payload.get("stepId", ""))
+
+        worker = Worker(world, {TOPIC: handler}, lease=2.0)
+        working = asyncio.create_task(worker.run())
+        writing = [asyncio.create_task(write(writer)) for writer in range(4)]
+        for number in range(FAILOVERS):
+            before = len(answered)
+            change = guarded.kill_master if number % 2 else guarded.fail_over
+            await asyncio.to_thread(change, gently=False)
+            await until(lambda before=before: len(answered) > before + 10)  # type: ignore[misc]
+        is_over = True
+        await asyncio.gather(*writing)
+        assert len(refused) < len(answered)
+        log = await e.log(careful, run_id)
+        steps = [each.correlation_id for each in log if each.event_type == "step_created"]
+        assert len(steps) == len({*steps})
+        assert {*answered} <= {*steps}
+        await until(lambda: {*answered} <= seen)
+        worker.stop()
+        await working
+        await check_invariants(world)
 
 
-async def test_the_master_is_followed_to_its_replica(tmp_path: Path) -> None:
-    with contextlib.ExitStack() as stack:
-        master = stack.enter_context(redis_server("redis7"))
-        follow = ("--replicaof", f"{master.host} {master.port}")
-        stack.enter_context(redis_server("redis7", args=follow))
-        ports = stack.enter_context(sentinels(tmp_path, master))
-        await until(lambda: all(knows_all(port, 1) for port in ports))
-        nodes = ",".join(f"127.0.0.1:{port}" for port in ports)
-        url = f"redis+sentinel://{nodes}/{SERVICE}"
-        durable: dict[str, Any] = {"durability": "replica", "durability_timeout": 5.0}
-        async with RedisWorld(url, **durable) as careful, RedisWorld(url) as world:
-            kept = await e.new_run(careful)
-            await e.write(careful, kept, e.step_created("a"))
-            seen: set[str] = set()
+async def test_a_world_opens_during_a_failover(guarded: Guarded) -> None:
+    os.kill(guarded.master.pid, signal.SIGKILL)
+    # The Sentinels still name the dead one.
+    async with RedisWorld(guarded.url) as world:
+        run_id = await e.new_run(world)
+        assert (await world.runs.get(run_id)).status == "running"
+        found = await check_up(guarded.url, config=WorldConfig())
+        assert {each.name: each.level for each in found}["namespace"] == "ok"
 
-            async def handler(payload: dict[str, str], **_: object) -> None:
-                seen.add(payload["runId"])
 
-            worker = Worker(world, {TOPIC: handler}, lease=2.0)
-            working = asyncio.create_task(worker.run())
-            await world.queue.send(f"{TOPIC}x", wake(kept))
-            await until(lambda: kept in seen)
-
-            os.kill(master.pid, signal.SIGKILL)
-            # Calls wait for the new master, and lose nothing that had reached it.
-            run_id = await e.new_run(world)
-            await e.write(world, kept, e.step_started("a"), e.step_completed("a"))
-            await world.queue.send(f"{TOPIC}x", wake(run_id))
-            await until(lambda: run_id in seen)
-            worker.stop()
-            await working
-            assert (await e.log_types(world, kept))[-2:] == ["step_started", "step_completed"]
-            await check_invariants(world)
-            found = await check_up(url, config=WorldConfig())
-            assert {each.name: each.level for each in found}["namespace"] == "ok"
+async def test_sentinels_that_do_not_know_the_service(guarded: Guarded) -> None:
+    world = RedisWorld(guarded.url.replace(SERVICE, "other"))
+    with pytest.raises(ConfigurationError, match="no service named 'other'"):
+        await world.open()
+    await world.aclose()
 
 
 async def test_sentinels_that_are_not_there() -> None:

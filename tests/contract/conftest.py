@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.backends import CLUSTER, KINDS, Backend, Servers
+from support.backends import CLUSTER, KINDS, SENTINEL, Backend, Servers
 
 
-@pytest.fixture(params=[*KINDS, CLUSTER])
+@pytest.fixture(params=[*KINDS, CLUSTER, SENTINEL])
 def backend(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Backend]:
     """A server, or a cluster, without data; tests leave nothing outside their namespaces."""
-    backend = Backend(request.param, servers.url(request.param))
+    backend = servers.backend(request.param)
     yield backend
     assert not backend.clear(), "keys outside of the test's namespaces"

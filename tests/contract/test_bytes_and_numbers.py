@@ -167,7 +167,7 @@ async def test_payloads_that_are_bytes_by_another_name(world: RedisWorld) -> Non
 
 @pytest.mark.parametrize("kind", ["memory", "redis7"])
 async def test_ten_megabytes(kind: str, request: pytest.FixtureRequest) -> None:
-    backend = Backend(kind, request.getfixturevalue("servers").url(kind))
+    backend = request.getfixturevalue("servers").backend(kind)
     blob = bytes(range(256)) * (10 * 1024 * 1024 // 256)
     digest = hashlib.sha256(blob).digest()
     async with backend.world() as world:

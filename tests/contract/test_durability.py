@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from support import events as e
 from support.backends import Backend
 from support.exercise import exercise, exercise_partitions
 from support.monitor import monitor
+from support.until import until
 
 TOPIC = "__wkf_workflow_"
 NAME = f"{TOPIC}orders"
@@ -41,7 +43,8 @@ def server_of(kind: str, *args: str) -> Iterator[Server]:
 
 @pytest.fixture(params=get_args(ServerKind))
 def primary(request: pytest.FixtureRequest) -> Iterator[Server]:
-    with server_of(request.param) as server:
+    # A replica that comes is served at once.
+    with server_of(request.param, "--repl-diskless-sync-delay", "0") as server:
         yield server
 
 
@@ -91,6 +94,49 @@ async def test_a_write_waits_for_a_replica(primary: Server) -> None:
                 # Whatever was answered is on the replica: nothing has to be waited for.
                 assert replica.xlen(keys.events) == client.xlen(keys.events)
                 assert replica.xlen(keys.stream("last")) == 1
+
+
+# Contract: 4.unavailable
+async def test_a_primary_that_waits_for_its_replicas(primary: Server) -> None:
+    """It refuses writes while it has too few of them: after a failover, for example."""
+    with contextlib.closing(redis.Redis.from_url(primary.url)) as client:
+        async with (
+            RedisWorld(primary.url, retry_timeout=0) as hasty,
+            RedisWorld(primary.url) as patient,
+        ):
+            run_id = await e.new_run(patient)
+            client.config_set("min-replicas-to-write", 1)
+            with pytest.raises(WorldUnavailableError, match="replicas"):
+                await hasty.events.create(run_id, e.step_created("a"))
+            call = asyncio.create_task(patient.events.create(run_id, e.step_created("b")))
+            await until(lambda: "errorstat_NOREPLICAS" in client.info("errorstats"))
+            with replica_of(primary):
+                await call
+            assert (await e.log_types(patient, run_id)).count("step_created") == 1
+
+
+# Contract: 4.no false success
+async def test_a_wait_that_a_failover_ends(primary: Server) -> None:
+    """The old primary has the write, its successor may not: it is sent there, not given up."""
+    with (
+        contextlib.closing(redis.Redis.from_url(primary.url)) as client,
+        replica_of(primary) as replica,
+    ):
+        async with RedisWorld(
+            primary.url, durability="replica", durability_timeout=60, socket_timeout=61
+        ) as world:
+            run_id = await e.new_run(world)
+            replica.replicaof("NO", "ONE")
+            await until(lambda: client.info("replication")["connected_slaves"] == 0)
+            call = asyncio.create_task(world.events.create(run_id, e.step_created("a")))
+            await until(lambda: client.info("clients")["blocked_clients"] == 1)
+            # This one has no way to its successor: the old primary is made one again.
+            client.replicaof("127.0.0.1", 1)
+            client.replicaof("NO", "ONE")
+            replica.replicaof("127.0.0.1", primary.port)
+            result = await call
+            assert result.event is not None
+            assert (await e.log_types(world, run_id)).count("step_created") == 1
 
 
 # Contract: 4.no false success

@@ -27,7 +27,7 @@ def site(request: pytest.FixtureRequest, folder: Path) -> Iterator[Site]:
         yield Site(kind, f"memory://sdk-{secrets.token_hex(6)}", "sdk")
         return
     with contextlib.closing(Servers()) as servers:
-        url = servers.url(kind)
+        url = servers.backend(kind).url
         with workers(url, folder) as namespace:
             yield Site(kind, url, namespace)
 

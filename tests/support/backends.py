@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -22,10 +23,13 @@ from redis_world.testing import (
     redis_server,
 )
 from support.acl import CHECKING, acl_rule
+from support.sentinel import Failovers, guarded_server
 
 KINDS: Final = ("memory", "redis7", "redis8", "valkey9")
 CLUSTER: Final = "cluster"
 """Three masters of Redis 7, 16 partitions of each namespace, and a user of few rights."""
+SENTINEL: Final = "sentinel"
+"""A master and a replica of Redis 7 that change places, or die, every few seconds."""
 PASSWORD: Final = "secret"
 PARTITIONS: Final = 16
 
@@ -35,12 +39,12 @@ class Servers:
 
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
-        self._servers: dict[str, Server | Cluster] = {}
+        self._servers: dict[str, Server | Cluster | Failovers] = {}
         self._missing: dict[str, str] = {}
 
-    def url(self, kind: str) -> str:
+    def backend(self, kind: str) -> Backend:
         if kind == "memory":
-            return "memory://tests"
+            return Backend(kind, "memory://tests")
         if kind not in self._servers and kind not in self._missing:
             try:
                 self._servers[kind] = self._start(kind)
@@ -51,10 +55,19 @@ class Servers:
             if os.environ.get("CI"):
                 pytest.fail(text)
             pytest.skip(text)
-        url = self._servers[kind].url
-        return url.replace("://", f"://world:{PASSWORD}@") if kind == CLUSTER else url
+        server = self._servers[kind]
+        if isinstance(server, Failovers):
+            return Backend(kind, server.guarded.url, failovers=server)
+        url = server.url
+        return Backend(
+            kind, url.replace("://", f"://world:{PASSWORD}@") if kind == CLUSTER else url
+        )
 
-    def _start(self, kind: str) -> Server | Cluster:
+    def _start(self, kind: str) -> Server | Cluster | Failovers:
+        if kind == SENTINEL:
+            return self._stack.enter_context(
+                Failovers(self._stack.enter_context(guarded_server()))
+            )
         if kind == CLUSTER:
             # Its user may do what the documentation says is enough, and what tests look at.
             rule = acl_rule("t", more=CHECKING)
@@ -73,6 +86,8 @@ class Backend:
     kind: str
     url: str
     namespaces: list[str] = field(default_factory=list)
+    failovers: Failovers | None = None
+    """Those that happen below it, all the time."""
 
     @property
     def is_memory(self) -> bool:
@@ -104,15 +119,23 @@ class Backend:
         )
 
     def client(self) -> redis.Redis:
-        """A plain blocking client, to look behind the World's back."""
+        """A plain blocking client, to look behind the World's back; closed by its user."""
         if self.is_memory:
             return memory_sync_client(self.url)
+        if self.failovers is not None:
+            return self.failovers.client()
         if self.is_cluster:
             # It has the commands of a client, and finds their nodes.
             hosts = self.url.partition("@")[2]
             plain = f"redis://{hosts.partition(',')[0]}"
             return cast(redis.Redis, redis.RedisCluster.from_url(plain))
         return redis.Redis.from_url(self.url)
+
+    @contextlib.contextmanager
+    def calm(self) -> Iterator[None]:
+        """No failover within this block."""
+        with contextlib.closing(self.client()):
+            yield
 
     def dump(self) -> dict[bytes, Any]:
         """Every key with its type and value: equal dumps are equal keyspaces."""
@@ -134,7 +157,9 @@ def channels(client: redis.Redis, pattern: str = "*") -> int:
     if hasattr(client, "get_primaries"):
         # The subscriber is on one of them.
         nodes = [node.redis_connection for node in client.get_primaries()]
-    return sum(len(node.pubsub_channels(pattern)) for node in nodes)
+    found = [name for node in nodes for name in node.pubsub_channels(pattern)]
+    # Sentinels talk to each other there.
+    return len([name for name in found if name != b"__sentinel__:hello"])
 
 
 def _value(client: redis.Redis, key: bytes) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
 
-__all__ = ["until"]
+__all__ = ["until", "wait_until"]
 
 _POLL = 0.002
 _LIMIT = 30.0
@@ -22,3 +23,12 @@ async def until(condition: Callable[[], bool]) -> None:
         if loop.time() > deadline:
             pytest.fail("the condition that the test waits for did not come true")
         await asyncio.sleep(_POLL)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """The same, for code that blocks."""
+    deadline = time.monotonic() + _LIMIT
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail("the condition that the test waits for did not come true")
+        time.sleep(_POLL)

@@ -649,6 +649,7 @@ ERRORS: Final = (
     "TRYAGAIN Multiple keys request during rehashing of slot",
     "NOREPLICAS Not enough good replicas to write.",
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    "UNBLOCKED force unblock from blocking operation, instance state changed",
 )
 
 

@@ -18,12 +18,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from typing import Any, Final, Protocol
 
 import redis.asyncio
+import redis.exceptions
 
 from redis_world.config import WorldConfig
 from redis_world.connection.blocking import SyncCaller
 from redis_world.connection.cluster import ClusterRoutes, ask_by_owner, fence_of, slot_of
-from redis_world.connection.refusals import translate
-from redis_world.connection.sender import Command, Reply, Sender, encode, round_trip
+from redis_world.connection.refusals import is_elsewhere, is_lost, translate
+from redis_world.connection.sender import Command, Patience, Reply, Sender, encode, round_trip
+from redis_world.connection.sentinels import SentinelPool, meet_sentinels
 from redis_world.connection.server import check_server, pin_namespace
 from redis_world.connection.source import Source, abandon
 from redis_world.hints import HintHub
@@ -62,7 +64,7 @@ class _Routes(Protocol):
 
 
 class _OneServer:
-    """The way to a server that is alone."""
+    """The way to a server that is alone, or the master of its replicas."""
 
     def __init__(
         self, source: Source, config: WorldConfig, restore: Callable[[], Awaitable[None]]
@@ -72,7 +74,10 @@ class _OneServer:
         self._sender = Sender(self._client, config, restore)
 
     async def open(self) -> None:
-        """Nothing has to be found out."""
+        """See that somebody knows where the server is."""
+        pool = self._client.connection_pool
+        if isinstance(pool, SentinelPool):
+            await meet_sentinels(pool)
 
     async def finish(self) -> None:
         await self._sender.finish()
@@ -146,10 +151,12 @@ class Connection:
     async def open(self) -> None:
         """Reach the server, check it, load the scripts and pin the namespace; once per loop.
 
-        A server that is starting is waited for; one that can't be reached is not.
+        A server that is starting is waited for, and so is the successor of a master that is
+        gone, behind Sentinels and in a cluster; a server that can't be reached is not.
 
         Raises:
-            ConfigurationError: the server is too old, or the namespace was made otherwise.
+            ConfigurationError: the server is too old, the namespace was made otherwise, or the
+                Sentinels don't know the service.
             WorldUnavailableError: the server can't be reached.
         """
         state = self._for_this_loop()
@@ -173,17 +180,29 @@ class Connection:
                 state.opened = True
 
     async def _open(self, routes: _Routes) -> None:
-        await routes.open()
+        if not self._source.has_successors:
+            await routes.open()
+            await self._prepare(routes, seconds=self.config.retry_timeout)
+            return
+        patience = Patience(self.config.retry_timeout)
+        while True:
+            await routes.open()
+            try:
+                await self._prepare(routes, seconds=0)
+            except redis.exceptions.RedisError as error:
+                if not (is_lost(error) or is_elsewhere(error)) or not await patience.pause():
+                    raise
+            else:
+                return
+
+    async def _prepare(self, routes: _Routes, *, seconds: float) -> None:
+        """Check the masters, load the scripts and pin the namespace."""
         now = 0
         for client in routes.masters:
             now = await check_server(client, self.config, self._library, self.describe())
         self.observe_server_time(now)
-        await pin_namespace(
-            routes.client_of(self.keys.meta),
-            self.config,
-            self._library,
-            seconds=self.config.retry_timeout,
-        )
+        home = routes.client_of(self.keys.meta)
+        await pin_namespace(home, self.config, self._library, seconds=seconds)
 
     async def aclose(self) -> None:
         """Close what this object opened; a ready client is its owner's. Harmless when closed."""

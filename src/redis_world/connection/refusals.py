@@ -17,10 +17,12 @@ from redis_world.errors import (
 __all__ = ["first_refusal", "is_elsewhere", "is_lost", "is_passing", "lacks_script", "translate"]
 
 _PASSING_CODES: Final = (
-    "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY",
+    "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS",
+    "UNBLOCKED",
 )  # fmt: skip
-"""Refusals of a server that starts, changes its role or is busy: it has not run the command."""
-_UNAVAILABLE_CODES: Final = (*_PASSING_CODES, "OOM", "MISCONF", "NOREPLICAS", "UNKILLABLE")
+"""Refusals of a server that starts, changes its role, lacks its replicas or is busy: it has not
+run the command. A wait that a change of the role has ended counts as one."""
+_UNAVAILABLE_CODES: Final = (*_PASSING_CODES, "OOM", "MISCONF", "UNKILLABLE")
 
 # redis-py takes the code off the texts of the errors that it has a class for.
 _TYPED: Final[dict[str, type[Exception]]] = {

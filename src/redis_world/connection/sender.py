@@ -260,7 +260,13 @@ class Sender:
             commands += [("HSET", _waited_key(batch), "waited", "1"), wait]
         replies = iter(await round_trip(self._client, commands))
         answered = [(request, [next(replies) for _ in request.commands]) for request in batch]
-        if wait is not None and not _is_reached([*replies][-1]):
+        if wait is None:
+            return answered
+        waited = [*replies][-1]
+        if is_passing(waited):
+            # The master is one no more: its successor may not have the writes.
+            return [(request, [waited] if request.is_waited else own) for request, own in answered]
+        if not _is_reached(waited):
             for request, own in answered:
                 if request.is_waited and not any(isinstance(each, Exception) for each in own):
                     self._tell_not_durable(request)

@@ -20,6 +20,7 @@ from redis_world.connection.blocking import (
     BlockingCluster,
     BlockingServer,
 )
+from redis_world.connection.sentinels import SentinelPool
 from redis_world.connection.slots import Address
 from redis_world.connection.url import MEMORY, Place, parse_url, refuse_decoding
 from redis_world.errors import ConfigurationError
@@ -27,7 +28,9 @@ from redis_world.memory import memory_client, memory_sync_client
 
 __all__ = ["Source", "abandon"]
 
-_OF_SENTINELS: Final = {"protocol", "socket_timeout", "socket_connect_timeout", "socket_keepalive"}
+_OF_SENTINELS: Final = {
+    "protocol", "retry", "socket_timeout", "socket_connect_timeout", "socket_keepalive",
+}  # fmt: skip
 
 
 class Source:
@@ -62,6 +65,11 @@ class Source:
     def is_cluster(self) -> bool:
         """Whether the servers are those of a Redis Cluster."""
         return self._place.kind == "cluster"
+
+    @property
+    def has_successors(self) -> bool:
+        """Whether another server takes the place of a master that is gone."""
+        return self._place.kind in ("cluster", "sentinel")
 
     @property
     def seeds(self) -> list[Address]:
@@ -134,7 +142,7 @@ class Source:
 
     def _of_sentinels(self, settings: Mapping[str, Any]) -> redis.asyncio.Redis:
         return self._sentinel(  # type: ignore[no-any-return]
-            redis.asyncio.sentinel.Sentinel, settings, _BlockingSentinelPool
+            redis.asyncio.sentinel.Sentinel, settings, SentinelPool
         )
 
     def _sentinel(self, kind: Any, settings: Mapping[str, Any], pool_class: Any = None) -> Any:
@@ -164,17 +172,6 @@ class Source:
         if self._place.kind != "unix":
             settings["socket_keepalive"] = True
         return settings
-
-
-class _BlockingSentinelPool(
-    redis.asyncio.sentinel.SentinelConnectionPool, redis.asyncio.BlockingConnectionPool
-):
-    """Asks the Sentinels for the master, and lets callers wait for a free connection."""
-
-    async def disconnect(self, inuse_connections: bool = True) -> None:  # noqa: FBT001
-        await super().disconnect(inuse_connections)
-        # They belong to nobody else, and connect again when they are asked.
-        await self.sentinel_manager.aclose()
 
 
 def _no_retry() -> AsyncRetry:
