@@ -56,7 +56,7 @@ SEEN: Final = {
     "events/wait_completed OK",
     "events/step_completed STEP_TERMINAL",
 }
-"""What a long life meets: one that never has a dead letter proves nothing about them."""
+"""What happens to random calls: lives without a dead letter prove nothing about them."""
 
 
 # Contract: 7.delivery, 7.no run is left behind
@@ -66,9 +66,20 @@ async def test_random_operations_keep_the_queue_in_order(backend: Backend, seed:
     if IS_LONG:
         operations = 1000 if backend.is_memory else 5000
     print(f"seed {seed}, {operations} operations")  # noqa: T201 - shown when it fails
-    simulation = await simulate(backend, seed, operations)
-    if operations == 5000 and seed % 2 == 0:
-        assert simulation.stage.promises.outcomes.keys() >= SEEN
+    await simulate(backend, seed, operations)
+
+
+if IS_LONG:
+
+    async def test_long_lives_meet_everything(real_backend: Backend) -> None:
+        """In one of them what is rare may not happen; in a few it does."""
+        missing = SEEN
+        for seed in range(100, 110):
+            simulation = await simulate(real_backend, seed, 5000)
+            missing = missing - simulation.stage.promises.outcomes.keys()
+            if not missing:
+                break
+        assert not missing
 
 
 async def test_random_operations_without_one_replay_per_run(backend: Backend) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from unittest.mock import patch
 
@@ -46,6 +46,15 @@ class Execution:
         return self.args[name].decode()
 
 
+@dataclass
+class _Plan:
+    """What is lost next, what others do meanwhile, and what was run of it."""
+
+    losses: list[Loss | None] = field(default_factory=list)
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+    first: Execution | None = None
+
+
 class Network:
     """Stands between all Worlds of the process and their servers.
 
@@ -57,13 +66,15 @@ class Network:
     def __init__(self, library: ScriptLibrary, watch: Callable[[Execution], None]) -> None:
         self._scripts = {script.sha.encode(): script for script in library}
         self._watch = watch
-        self._losses: list[Loss | None] = []
-        self._meanwhile: Callable[[], Awaitable[None]] | None = None
+        self._plan = _Plan()
         self._failure: Exception | None = None
         self.lost = 0
         """How many calls have lost a request or a reply."""
-        self.first: Execution | None = None
+
+    @property
+    def first(self) -> Execution | None:
         """The first execution of the call that lost something, since `plan`."""
+        return self._plan.first
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -91,9 +102,7 @@ class Network:
 
         `meanwhile` is what others do between the first loss and the resend.
         """
-        self._losses = [*losses]
-        self._meanwhile = meanwhile
-        self.first = None
+        self._plan = _Plan([*losses], meanwhile)
 
     async def _pass(
         self,
@@ -106,30 +115,31 @@ class Network:
             for place, command in enumerate(commands)
             if command[0] == _EVALSHA and command[1] in self._scripts
         }
-        loss = self._losses.pop(0) if known and self._losses else None
+        # Calls at a time share a plan, and one may still be under way when others act meanwhile.
+        plan = self._plan
+        loss = plan.losses.pop(0) if known and plan.losses else None
         if loss == "request":
-            await self._lose()
+            await self._lose(plan)
         replies = await original(client, commands)
         for place, script in known.items():
             if isinstance(replies[place], list):
                 done = _execution(script, commands[place], replies[place])
-                if loss is not None and self.first is None:
-                    self.first = done
+                if loss is not None and plan.first is None:
+                    plan.first = done
                 with self._remembering():
                     self._watch(done)
         if loss == "reply":
-            await self._lose()
+            await self._lose(plan)
         return replies
 
-    async def _lose(self) -> None:
+    async def _lose(self, plan: _Plan) -> None:
         self.lost += 1
-        meanwhile, self._meanwhile = self._meanwhile, None
+        meanwhile, plan.meanwhile = plan.meanwhile, None
         if meanwhile is not None:
-            losses, self._losses = self._losses, []
-            first, self.first = self.first, None
+            self._plan = _Plan()
             with self._remembering():
                 await meanwhile()
-            self._losses, self.first = losses, first
+            self._plan = plan
         raise redis.exceptions.ConnectionError("lost by the simulation")
 
     @contextlib.contextmanager
