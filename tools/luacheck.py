@@ -1,7 +1,7 @@
 """Run luacheck over the assembled Lua scripts and tell what it finds by file and line.
 
 A library is pasted into many scripts: a finding in it is told once. What is unused is judged
-apart. Of a library, only what no script uses; of a header, only arguments, which would be sent
+apart: of a library, what no script reaches; of a header, only arguments, which would be sent
 for nobody, and not keys, which may be there to route the script.
 
 Exits with luacheck's status, or with 0 when nothing of its findings is left: 1 warnings,
@@ -97,6 +97,17 @@ def select(scripts: list[Script], findings: list[tuple[Script, int, str]]) -> li
     ]
 
 
+def unreached(scripts: list[Script], libraries: Path) -> list[str]:
+    """What of the libraries the loader leaves out of every script."""
+    kept = {line for script in scripts for line in script.source.splitlines()}
+    return [
+        f"lib/{path.name}:{number}: unused: no script reaches it"
+        for path in sorted(libraries.glob("*.lua"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if line.startswith("local ") and line not in kept
+    ]
+
+
 def main() -> int:
     luacheck = shutil.which("luacheck")
     if luacheck is None:
@@ -104,11 +115,11 @@ def main() -> int:
         return 2
     scripts = list(default_library())
     status, findings = run_luacheck(luacheck, scripts)
-    told = select(scripts, findings)
+    told = select(scripts, findings) + unreached(scripts, script_root() / "lib")
     for line in told:
         sys.stdout.write(f"{script_root().name}/{line}\n")
     sys.stdout.write(f"luacheck: {len(scripts)} scripts, {len(told)} findings\n")
-    return status if told else 0
+    return max(status, 1) if told else 0
 
 
 if __name__ == "__main__":

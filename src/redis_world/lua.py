@@ -13,8 +13,9 @@ A script file starts with its contract, which is read by machines too::
 `KEYS` and `ARGV` name the arguments in order; a last `ARGV` name that ends in `...` takes
 all that is left, as a Lua table. The loader turns the names into locals in front of the
 code, so that neither the Lua nor the Python side ever counts positions. Files under
-`lib/` declare local functions only and are pasted in front of the script, each once, behind
-those that it includes itself.
+`lib/` declare local functions and constants only, and are pasted in front of the script, each
+once, behind those that it includes itself. What the script has no way to reach is left out, its
+lines empty: the server would make a closure of each function at every call.
 
 The name `resend` is the connection's to fill: `1` when it sends a call again whose reply was
 lost, else empty. A line `-- @unwaited` marks a script that only reads, or whose writes may be
@@ -41,6 +42,9 @@ _INCLUDE = re.compile(r"^--\s*@include\s+(\S+)\s*$")
 _UNWAITED = "-- @unwaited"
 _DECLARATION = re.compile(r"^--\s*(KEYS|ARGV|Returns):\s*(.*)$")
 _NAME = re.compile(r"^[a-z][a-z0-9_]*(\.\.\.)?$")
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_TOP_LEVEL = re.compile(r"^local (?:function )?(?P<names>\w+(?: *, *\w+)*)")
 
 _RESEND = "resend"
 
@@ -160,6 +164,7 @@ class ScriptLibrary:
         parts: dict[str, str] = {}
         self._resolve(name, (), parts)
         own = parts.pop(name)
+        parts = _reachable(parts, own)
         summary, declared = _parse_header(name, own)
         keys, key_tail = _parse_names(name, "KEYS", declared["KEYS"])
         args, tail = _parse_names(name, "ARGV", declared["ARGV"])
@@ -178,7 +183,7 @@ class ScriptLibrary:
             lines.append(f"for i = {first}, #ARGV do {tail}[i - {first - 1}] = ARGV[i] end")
         source = "\n".join(
             [
-                *(f"-- file: {lib}\n{text.rstrip()}" for lib, text in parts.items()),
+                *(f"-- file: {lib}\n{text}" for lib, text in parts.items()),
                 "-- arguments",
                 *lines,
                 f"-- file: {name}",
@@ -192,6 +197,62 @@ class ScriptLibrary:
         returns = declared["Returns"]
         waited = _UNWAITED not in own.splitlines()
         return Script(name, summary, keys, given, tail, returns, source, sha, resend_at, waited)
+
+
+@dataclass(frozen=True, slots=True)
+class _Declaration:
+    """One function or constant of a library: its place, and the words in it."""
+
+    library: str
+    first: int
+    end: int
+    words: frozenset[str]
+
+
+def _reachable(libraries: Mapping[str, str], script: str) -> dict[str, str]:
+    """Libraries without what a script has no way to reach, with as many lines as before."""
+    declared: dict[str, list[_Declaration]] = {}
+    lines = {name: text.rstrip().split("\n") for name, text in libraries.items()}
+    to_follow = [_words(script.split("\n"))]
+    for name, own in lines.items():
+        first = 0
+        while first < len(own):
+            end = _end_of(own, first)
+            words = _words(own[first:end])
+            match = _TOP_LEVEL.match(own[first])
+            if match is None:
+                to_follow.append(words)
+            else:
+                found = _Declaration(name, first, end, words)
+                for each in match["names"].split(","):
+                    declared.setdefault(each.strip(), []).append(found)
+            first = end
+    kept: set[_Declaration] = set()
+    while to_follow:
+        for word in to_follow.pop():
+            for found in declared.get(word, ()):
+                if found not in kept:
+                    kept.add(found)
+                    to_follow.append(found.words)
+    for found in {each for some in declared.values() for each in some} - kept:
+        lines[found.library][found.first : found.end] = [""] * (found.end - found.first)
+    return {name: "\n".join(own) for name, own in lines.items()}
+
+
+def _end_of(lines: list[str], first: int) -> int:
+    """The line behind the statement, of no block, that begins at a line."""
+    for place in range(first + 1, len(lines)):
+        line = lines[place]
+        if line.startswith(("end", "}")):
+            return place + 1
+        if line and not line[0].isspace():
+            return place
+    return len(lines)
+
+
+def _words(lines: list[str]) -> frozenset[str]:
+    code = (line for line in lines if not line.lstrip().startswith("--"))
+    return frozenset(word for line in code for word in _WORD.findall(line))
 
 
 def _parse_header(name: str, text: str) -> tuple[str, dict[str, str]]:

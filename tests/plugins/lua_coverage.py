@@ -10,8 +10,8 @@ the last value of a list on the line after it.) Left out of them are lines of cl
 brackets only (`end`, `else`, `})`): an instruction there is the end of a loop or of a function,
 which need not be reached when the body returns.
 
-A piece of an assembled script counts for its file only while its text is the file's: a
-library that a test has replaced, the clock for one, covers nothing.
+A piece of an assembled script counts for its file only while its text is the file's, but for what
+the loader has left out: a library that a test has replaced, the clock for one, covers nothing.
 """
 
 from __future__ import annotations
@@ -126,7 +126,10 @@ def map_lines(root: Path, source: str, lines: Iterable[int]) -> Lines:
         path = root / f"{text.removeprefix(_MARKER)}.lua"
         if text.startswith(_MARKER) and path.is_file():
             own = path.read_text(encoding="utf-8").rstrip().split("\n")
-            if texts[number + 1 : number + 1 + len(own)] == own:
+            there = texts[number + 1 : number + 1 + len(own)]
+            if len(there) == len(own) and all(
+                text in ("", line) for text, line in zip(there, own, strict=True)
+            ):
                 name = text.removeprefix(_MARKER)
                 # Markers and lines count from 0 here, and from 1 in Lua.
                 places.update({number + 1 + i: (name, i) for i in range(1, len(own) + 1)})

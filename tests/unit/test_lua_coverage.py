@@ -38,7 +38,7 @@ end
 local number = tonumber(n)
 if number == 0 then
   redis.call('DEL', key)
-  return 'ZERO'
+  return 'ZERO' or unused()
 else
   -- The one way that is run.
   number = double(number)

@@ -149,6 +149,42 @@ def test_libraries_stand_in_front_each_once(folder: Folder) -> None:
         assert client.eval(script.source, 1, "k") == [b"base"] * 3
 
 
+def test_what_a_script_does_not_reach_is_left_out(folder: Folder) -> None:
+    library = """\
+-- A library.
+
+local LIMIT, REST = 3, 4
+local UNUSED = {
+  1,
+}
+
+local function inner(n)
+  if n > LIMIT then
+    return LIMIT
+  end
+  return n
+end
+
+-- Says more about outer, not about unused.
+local function outer() return inner(5) end
+local function unused()
+  return UNUSED
+end"""
+    folder.write("lib/some", library)
+    folder.write("a/script", header(includes=("lib/some",)) + "-- Not unused.\nreturn outer()\n")
+    script = folder.script()
+    lines = script.source.split("\n")
+    first = lines.index("-- file: lib/some") + 1
+    pasted = lines[first : first + len(library.split("\n"))]
+    kept = [line for line in pasted if line]
+    assert not any("UNUSED" in line for line in kept)
+    assert "local LIMIT, REST = 3, 4" in kept
+    # What is kept has the same line as before.
+    assert all(a in ("", b) for a, b in zip(pasted, library.split("\n"), strict=True))
+    with fakeredis.FakeRedis() as client:
+        assert client.eval(script.source, 1, "k") == 3
+
+
 def test_a_missing_script_is_named(folder: Folder) -> None:
     with pytest.raises(ScriptError) as caught:
         folder.script("a/nothing")
