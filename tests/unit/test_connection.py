@@ -8,7 +8,7 @@ import gc
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
 import pytest
@@ -75,36 +75,25 @@ def client_ids(client: redis.Redis) -> set[str]:
 # -- one tick, one pipeline ----------------------------------------------------------------
 
 
-class CountingClient:
-    """Counts the round trips of all clients."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.sizes: list[int] = []
-        original = redis.asyncio.Redis.pipeline
-
-        def pipeline(client: redis.asyncio.Redis, *args: Any, **kwargs: Any) -> Any:
-            found = original(client, *args, **kwargs)
-            execute = found.execute
-
-            async def counted(*args: Any, **kwargs: Any) -> Any:
-                self.sizes.append(len(found.command_stack))
-                return await execute(*args, **kwargs)
-
-            found.execute = counted  # type: ignore[method-assign]
-            return found
-
-        monkeypatch.setattr(redis.asyncio.Redis, "pipeline", pipeline)
-
-
 @pytest_asyncio.fixture
 async def counted(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[RedisWorld, CountingClient]]:
+) -> AsyncIterator[tuple[RedisWorld, list[int]]]:
+    """A World, and how many commands each of its round trips has."""
+    sizes: list[int] = []
+    original = sender.round_trip
+
+    async def round_trip(
+        client: redis.asyncio.Redis, commands: Sequence[sender.Command]
+    ) -> list[sender.Reply]:
+        sizes.append(len(commands))
+        return await original(client, commands)
+
+    monkeypatch.setattr(sender, "round_trip", round_trip)
     client = ready_client(backend)
-    counting = CountingClient(monkeypatch)
     async with RedisWorld(client=client, namespace=backend.namespace()) as world:
-        counting.sizes.clear()
-        yield world, counting
+        sizes.clear()
+        yield world, sizes
     await client.aclose()
 
 
@@ -117,31 +106,31 @@ def ready_client(backend: Backend, **options: Any) -> redis.asyncio.Redis:
 
 
 async def test_calls_of_one_tick_share_a_pipeline(
-    counted: tuple[RedisWorld, CountingClient],
+    counted: tuple[RedisWorld, list[int]],
 ) -> None:
-    world, counting = counted
+    world, sizes = counted
     run_id = await new_run(world)
-    counting.sizes.clear()
+    sizes.clear()
     runs = await asyncio.gather(*(world.runs.get(run_id) for _ in range(64)))
     assert {run.run_id for run in runs} == {run_id}
-    assert counting.sizes == [64]
-    counting.sizes.clear()
+    assert sizes == [64]
+    sizes.clear()
     mixed: list[Any] = [world.events.create(run_id, step_created(f"s{n}")) for n in range(10)]
     mixed += [world.steps.list(run_id), world.queue.stats(TOPIC), world.streams.list(run_id)]
     await asyncio.gather(*mixed)
-    assert counting.sizes == [13]
+    assert sizes == [13]
 
 
-async def test_many_calls_need_few_round_trips(counted: tuple[RedisWorld, CountingClient]) -> None:
+async def test_many_calls_need_few_round_trips(counted: tuple[RedisWorld, list[int]]) -> None:
     """A pipeline has an end: a tick of thousands of calls is no single huge reply."""
-    world, counting = counted
+    world, sizes = counted
     created = await asyncio.gather(
         *(world.events.create(None, run_created()) for _ in range(1200))
     )
     ids = [result.run.run_id for result in created if result.run is not None]
     assert len(set(ids)) == 1200
-    assert sum(counting.sizes) == 1200
-    assert len(counting.sizes) <= 12
+    assert sum(sizes) == 1200
+    assert len(sizes) <= 12
     runs = await world.runs.get_many(ids)
     assert [run.run_id for run in runs if run is not None] == ids
 

@@ -21,6 +21,7 @@ from redis_world.connection.refusals import (
     lacks_script,
     translate,
 )
+from redis_world.connection.wires import WirePool
 from redis_world.errors import InvalidInputError, NotDurableError
 from redis_world.lua import Argument, Script
 from redis_world.text import utf8
@@ -281,10 +282,28 @@ class Sender:
 
 async def round_trip(client: redis.asyncio.Redis, commands: Sequence[Command]) -> list[Reply]:
     """Send commands once; their replies in order, errors among them."""
+    pool = client.connection_pool
+    if isinstance(pool, WirePool):
+        replies = await pool.ask(commands)
+        for place, command in enumerate(commands):
+            reply = replies[place]
+            if isinstance(reply, redis.exceptions.ConnectionError):
+                # A server that is starting, or knows no such user, has answered all alike.
+                raise reply
+            # Of commands in bytes replies are raw, as redis-py has it, too.
+            if isinstance(command[0], str) and not isinstance(reply, Exception):
+                replies[place] = _as_redis_py(client, command[0], reply)
+        return replies
+    # The embedded server.
     pipeline = client.pipeline(transaction=False)
     for command in commands:
         pipeline.execute_command(*command)
     return await pipeline.execute(raise_on_error=False)
+
+
+def _as_redis_py(client: redis.asyncio.Redis, name: str, reply: Reply) -> Reply:
+    callback = client.response_callbacks.get(name)
+    return reply if callback is None else callback(reply)
 
 
 class Patience:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import redis.asyncio
 import redis.asyncio.sentinel
 import redis.exceptions
 
+from redis_world.connection.wires import WirePool
 from redis_world.errors import ConfigurationError
 
 __all__ = ["SentinelPool", "meet_sentinels"]
 
 
-class SentinelPool(
-    redis.asyncio.sentinel.SentinelConnectionPool, redis.asyncio.BlockingConnectionPool
-):
+class SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, WirePool):
     """Asks the Sentinels for the master, and lets callers wait for a free connection."""
 
     async def disconnect(self, inuse_connections: bool = True) -> None:  # noqa: FBT001

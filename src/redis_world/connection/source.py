@@ -23,6 +23,7 @@ from redis_world.connection.blocking import (
 from redis_world.connection.sentinels import SentinelPool
 from redis_world.connection.slots import Address
 from redis_world.connection.url import MEMORY, Place, parse_url, refuse_decoding
+from redis_world.connection.wires import WirePool
 from redis_world.errors import ConfigurationError
 from redis_world.memory import memory_client, memory_sync_client
 
@@ -86,7 +87,7 @@ class Source:
         settings = {"retry": _no_retry(), **limits, **self._settings()}
         if self._place.kind == "sentinel":
             return self._of_sentinels(settings)
-        pool = redis.asyncio.BlockingConnectionPool.from_url(self._url_of(node), **settings)
+        pool = WirePool.from_url(self._url_of(node), **settings)
         return redis.asyncio.Redis.from_pool(pool)
 
     def subscriber(self, node: Address | None = None) -> redis.asyncio.Redis:
@@ -206,9 +207,9 @@ def _client_like(client: redis.asyncio.Redis, **settings: Any) -> redis.asyncio.
     kwargs = {**pool.connection_kwargs, "retry": _no_retry(), **settings}
     for name in ("retry_on_error", "retry_on_timeout"):
         kwargs.pop(name, None)
-    return redis.asyncio.Redis.from_pool(
-        redis.asyncio.BlockingConnectionPool(connection_class=pool.connection_class, **kwargs)
-    )
+    # The embedded server has no transport below its connections.
+    kind = redis.asyncio.BlockingConnectionPool if "server" in kwargs else WirePool
+    return redis.asyncio.Redis.from_pool(kind(connection_class=pool.connection_class, **kwargs))
 
 
 def _sync_twin(client: redis.asyncio.Redis, settings: Mapping[str, Any]) -> redis.Redis:
@@ -231,6 +232,8 @@ def _sync_twin(client: redis.asyncio.Redis, settings: Mapping[str, Any]) -> redi
 def abandon(client: redis.asyncio.Redis) -> None:
     """Drop the connections of a loop that is gone: nobody can wait for their farewell."""
     pool = client.connection_pool
+    if isinstance(pool, WirePool):
+        pool.abandon()
     connections = [
         *getattr(pool, "_available_connections", ()),
         *getattr(pool, "_in_use_connections", ()),

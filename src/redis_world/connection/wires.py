@@ -1,0 +1,235 @@
+"""Connections on which many commands travel at a time, at little cost.
+
+redis-py makes them, with all that it knows about users, TLS, sockets and Sentinels. What travels
+on them is packed and read by hiredis right in the transport's protocol: redis-py's streams, its
+packing in Python and its look at every connection before each use take most of the time of a
+call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+import hiredis
+import redis.asyncio
+import redis.asyncio.connection
+import redis.exceptions
+
+__all__ = ["WirePool"]
+
+_INCOMPLETE: Final = object()
+"""What the reader says while a reply is not there as a whole."""
+_FAREWELL_SECONDS: Final = 1.0
+"""How long the end of connections is waited for."""
+
+
+class _Wire(asyncio.Protocol):
+    """One connection that redis-py has made; commands go out, their replies come in order."""
+
+    def __init__(
+        self, connection: redis.asyncio.connection.AbstractConnection, timeout: float | None
+    ) -> None:
+        self._connection = connection
+        self._timeout = timeout
+        self._heard_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        parse_error = connection._parser.parse_error  # noqa: SLF001 - the class of each error
+        self._reader = hiredis.Reader(
+            protocolError=redis.exceptions.InvalidResponse,
+            replyError=parse_error,
+            notEnoughData=_INCOMPLETE,
+        )
+        self._replies: list[Any] = []
+        self._expected = 0
+        self._answer: asyncio.Future[list[Any]] | None = None
+        self._loop = asyncio.get_running_loop()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        """Done when the connection is gone."""
+        writer = connection._writer  # noqa: SLF001 - redis-py has no public way
+        assert writer is not None
+        self._transport = writer.transport
+        self._transport.set_protocol(self)
+
+    def ask(self, packed: bytes, count: int) -> asyncio.Future[list[Any]]:
+        """Send commands; as many replies, errors among them."""
+        answer: asyncio.Future[list[Any]] = self._loop.create_future()
+        self._answer, self._expected, self._replies = answer, count, []
+        self._transport.write(packed)
+        if self._timeout is not None:
+            self._heard_at = self._loop.time()
+            if self._timer is None:
+                self._timer = self._loop.call_later(self._timeout, self._listen)
+        return answer
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether something can be asked."""
+        return not self._transport.is_closing()
+
+    def close(self, *, at_once: bool = False) -> None:
+        """End the connection; whoever waits for an answer gets an error."""
+        if at_once:
+            self._transport.abort()
+        # redis-py counts it as open until it is told.
+        self._connection._close()  # type: ignore[no-untyped-call]  # noqa: SLF001 - the public way waits for its own protocol
+        self._fail(redis.exceptions.ConnectionError("the connection was closed"))
+
+    def _listen(self) -> None:
+        """Give up on a server that is silent; one timer serves for many questions."""
+        assert self._timeout is not None
+        self._timer = None
+        if self._answer is None:
+            return
+        left = self._heard_at + self._timeout - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._listen)
+        else:
+            self._fail(redis.exceptions.TimeoutError(f"no reply within {self._timeout} s"))
+            self.close(at_once=True)
+
+    def _fail(self, error: Exception) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+
+    # -- what the transport calls ----------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Collect replies."""
+        reader, replies = self._reader, self._replies
+        self._heard_at = self._loop.time()
+        try:
+            reader.feed(data)
+            while (reply := reader.gets()) is not _INCOMPLETE:
+                replies.append(reply)
+        except redis.exceptions.InvalidResponse as error:
+            self._fail(redis.exceptions.ConnectionError(f"not a reply of Redis: {error}"))
+            self.close(at_once=True)
+            return
+        if self._answer is None or len(replies) > self._expected:
+            # Nobody has asked: what comes next would be taken for another answer.
+            self.close(at_once=True)
+        elif len(replies) == self._expected:
+            answer, self._answer = self._answer, None
+            if not answer.done():
+                answer.set_result(replies)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell who waits."""
+        if not self.closed.done():
+            self.closed.set_result(None)
+        reason = "Connection closed by server." if exc is None else str(exc)
+        self._fail(redis.exceptions.ConnectionError(reason))
+        if self._timer is not None:
+            self._timer.cancel()
+        self._connection._close()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
+
+
+class WirePool(redis.asyncio.BlockingConnectionPool):
+    """A pool of redis-py's whose connections become wires, for `ask`.
+
+    There are at most `max_connections` of them; callers wait for one, in order.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._idle: list[_Wire] = []
+        self._wires: set[_Wire] = set()
+        self._making = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def ask(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Send commands, each on a wire that nobody else uses meanwhile; replies in order.
+
+        Raises:
+            redis.exceptions.RedisError, OSError: there is no connection, or it was lost.
+        """
+        if not commands:
+            return []
+        wire = await self._take()
+        try:
+            packed = [hiredis.pack_command(command) for command in commands]  # type: ignore[arg-type]
+            return await wire.ask(b"".join(packed), len(commands))
+        except BaseException:
+            # What comes on it now would be an answer that nobody waits for.
+            wire.close(at_once=True)
+            raise
+        finally:
+            self._give_back(wire)
+
+    async def disconnect(self, inuse_connections: bool = True) -> None:  # noqa: FBT001
+        """Close the wires, or the idle ones, as redis-py does with connections."""
+        leaving = [*(self._wires if inuse_connections else self._idle)]
+        self._idle.clear()
+        for wire in leaving:
+            self._wires.discard(wire)
+            wire.close()
+        await super().disconnect(inuse_connections)
+        if leaving and inuse_connections:
+            ends = [wire.closed for wire in leaving]
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.gather(*ends), _FAREWELL_SECONDS)
+
+    def abandon(self) -> None:
+        """Drop the wires of a loop that is gone."""
+        for wire in self._wires:
+            with contextlib.suppress(Exception):
+                wire.close(at_once=True)
+        self._wires.clear()
+        self._idle.clear()
+
+    # -- inside ----------------------------------------------------------------------------
+
+    async def _take(self) -> _Wire:
+        while True:
+            while self._idle:
+                wire = self._idle.pop()
+                if wire.is_usable:
+                    return wire
+                self._wires.discard(wire)
+            if len(self._wires) + self._making < self.max_connections:
+                return await self._make()
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._call_next()
+                raise
+
+    async def _make(self) -> _Wire:
+        self._making += 1
+        try:
+            connection = self.make_connection()  # type: ignore[no-untyped-call]
+            try:
+                await connection.connect()
+            except BaseException:
+                connection._close()  # noqa: SLF001 - it may be half open
+                raise
+            wire = _Wire(connection, connection.socket_timeout)
+        except BaseException:
+            self._making -= 1
+            self._call_next()
+            raise
+        self._making -= 1
+        self._wires.add(wire)
+        return wire
+
+    def _give_back(self, wire: _Wire) -> None:
+        if wire.is_usable and wire in self._wires:
+            self._idle.append(wire)
+        else:
+            self._wires.discard(wire)
+        self._call_next()
+
+    def _call_next(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
