@@ -61,7 +61,19 @@ class LogReader:
         return events, len(entries) > count
 
     async def page(self, after: int, count: int) -> tuple[list[Event], bool]:
-        """Up to `count` events behind a slot, and whether there are more."""
+        """Up to `count` events behind a slot, and whether there are more.
+
+        Where many are allowed it looks at a few first: asking for a thousand payloads takes time
+        even where there are five.
+        """
+        events, more = await self._read(after, min(count, FIRST_PAGE))
+        while more and len(events) < count:
+            left = min(count - len(events), NEXT_PAGE)
+            behind, more = await self._read(slot_of(events[-1]), left)
+            events += behind
+        return events, more
+
+    async def _read(self, after: int, count: int) -> tuple[list[Event], bool]:
         replies = await self._connection.execute(*self.commands(after, count))
         return self.parse(replies, after, count)
 
@@ -69,7 +81,7 @@ class LogReader:
         """A first page with all that follows it."""
         events = list(events)
         while more:
-            page, more = await self.page(slot_of(events[-1]), NEXT_PAGE)
+            page, more = await self._read(slot_of(events[-1]), NEXT_PAGE)
             events += page
         return events
 
@@ -86,6 +98,6 @@ class LogReader:
         events: list[Event] = []
         while len(events) < end - first:
             after = first - 1 + len(events)
-            page, _ = await self.page(after, min(NEXT_PAGE, end - 1 - after))
+            page, _ = await self._read(after, min(NEXT_PAGE, end - 1 - after))
             events += page
         return events[::-1], first > 1 and bool(events)
