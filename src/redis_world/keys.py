@@ -29,10 +29,13 @@ SCHEMA: Final = 1
 _SLOTS: Final = 16_384
 """Of Redis Cluster."""
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.-]")
+_SAFE = re.compile(r"[A-Za-z0-9_.-]*")
 
 
 def escape(text: str) -> str:
     """User text as part of a key: everything but letters, digits and `_.-` becomes %XX."""
+    if isinstance(text, str) and _SAFE.fullmatch(text):
+        return text
     return _UNSAFE.sub(lambda match: b"%%%02X" % match[0][0], utf8(text)).decode()
 
 

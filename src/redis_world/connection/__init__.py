@@ -24,7 +24,15 @@ from redis_world.config import WorldConfig
 from redis_world.connection.blocking import SyncCaller
 from redis_world.connection.cluster import ClusterRoutes, ask_by_owner, fence_of, slot_of
 from redis_world.connection.refusals import is_elsewhere, is_lost, translate
-from redis_world.connection.sender import Command, Patience, Reply, Sender, encode, round_trip
+from redis_world.connection.sender import (
+    Command,
+    Patience,
+    Reply,
+    Sender,
+    check,
+    encode,
+    round_trip,
+)
 from redis_world.connection.sentinels import SentinelPool, meet_sentinels
 from redis_world.connection.server import check_server, pin_namespace
 from redis_world.connection.source import Source, abandon
@@ -265,16 +273,20 @@ class Connection:
         commands: Sequence[Command],
     ) -> list[Reply]:
         """Run one script and, behind it in the same round trip, commands that read."""
-        await self.open()
+        state = self._state
+        if state is None or not state.opened or state.loop is not asyncio.get_running_loop():
+            await self.open()
+            state = self._for_this_loop()
         script = self._library[name]
-        row = encode(("EVALSHA", script.sha, *script.arrange(keys, args)))
+        row: Command = (b"EVALSHA", script.sha.encode(), *script.arrange(keys, args))
+        size = check(row)
         slot = None
         if self._source.is_cluster:
             slot = slot_of(row)
             end = _FIRST_KEY + len(script.keys)
             row = (*row[:2], len(script.keys) + 1, *row[3:end], fence_of(row[3]), *row[end:])
-        sender = self._for_this_loop().routes.sender_of(slot)
-        return await sender.submit([row, *map(encode, commands)], {0: script}, slot)
+        sender = state.routes.sender_of(slot)
+        return await sender.submit([row, *map(encode, commands)], {0: script}, slot, size=size)
 
     async def execute(self, *commands: Command) -> list[Reply]:
         """Run commands in order, in one round trip; they may be run again, so they read.

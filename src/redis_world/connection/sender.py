@@ -10,6 +10,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+import hiredis
 import redis.asyncio
 import redis.exceptions
 
@@ -26,7 +27,7 @@ from redis_world.errors import InvalidInputError, NotDurableError
 from redis_world.lua import Argument, Script
 from redis_world.text import utf8
 
-__all__ = ["Command", "Patience", "Reply", "Sender", "encode", "round_trip"]
+__all__ = ["Command", "Patience", "Reply", "Sender", "check", "encode", "round_trip"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ _LAG: Final = 0.05
 class Request:
     """Some commands in order, answered together."""
 
-    __slots__ = ("commands", "future", "scripts", "sender", "slot")
+    __slots__ = ("commands", "future", "scripts", "sender", "size", "slot")
 
     def __init__(
         self,
@@ -63,8 +64,11 @@ class Request:
         scripts: dict[int, Script],
         future: asyncio.Future[list[Reply]],
         slot: int | None,
+        size: int,
     ) -> None:
         self.commands = commands
+        self.size = size
+        """Bytes that it sends, nearly."""
         self.scripts = scripts
         """Position -> script, for those of the commands that are EVALSHA."""
         self.future = future
@@ -72,16 +76,6 @@ class Request:
         """Of its keys, in a cluster."""
         self.sender: Sender | None = None
         """Who sends it at present."""
-
-    @property
-    def size(self) -> int:
-        """Bytes that it sends, nearly."""
-        return sum(
-            len(part)
-            for command in self.commands
-            for part in command
-            if isinstance(part, bytes | str)
-        )
 
     @property
     def is_waited(self) -> bool:
@@ -132,10 +126,22 @@ class Sender:
         self._closing = False
 
     async def submit(
-        self, commands: list[Command], scripts: dict[int, Script], slot: int | None = None
+        self,
+        commands: list[Command],
+        scripts: dict[int, Script],
+        slot: int | None = None,
+        *,
+        size: int = 0,
     ) -> list[Reply]:
-        """Send commands in order, with whatever else is sent in this tick of the loop."""
-        request = Request(commands, scripts, self._loop.create_future(), slot)
+        """Send commands in order, with whatever else is sent in this tick of the loop.
+
+        Args:
+            commands: as `check` or `encode` let them pass.
+            scripts: position -> script, for those of the commands that are EVALSHA.
+            slot: of their keys, in a cluster.
+            size: bytes that they are, nearly.
+        """
+        request = Request(commands, scripts, self._loop.create_future(), slot, size)
         request.sender = self
         if not self._pending:
             self._loop.call_soon(self._flush)
@@ -401,8 +407,24 @@ def _is_reached(reply: Reply) -> bool:
     return isinstance(count, int) and count > 0
 
 
+def check(command: Command) -> int:
+    """Check arguments here, call by call: an error inside the pipeline would be everybody's.
+
+    Returns:
+        The bytes that the command is.
+
+    Raises:
+        InvalidInputError: it has an argument that can't be sent.
+    """
+    try:
+        return len(hiredis.pack_command(command))  # type: ignore[arg-type]
+    except (TypeError, UnicodeEncodeError):
+        encode(command)
+        raise
+
+
 def encode(command: Sequence[Argument]) -> Command:
-    """Check arguments here, call by call: an error inside the pipeline would be everybody's."""
+    """The same, as bytes where it is text: then redis-py leaves the replies as they are."""
     return tuple([part if type(part) is bytes else _encode_argument(part) for part in command])
 
 

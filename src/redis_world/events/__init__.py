@@ -373,7 +373,7 @@ class Events:
             raise_refusal(reply, run_id=request.run_id, entity_id=call.entity_id)
         result = call.read(reply)
         if message_id := reply[3]:
-            result = result.model_copy(update={"message_id": message_id.decode()})
+            result = result.changed({"message_id": message_id.decode()})
         return result, rest
 
     async def _create_hook(
@@ -426,7 +426,7 @@ class Events:
         if more and slot_of(events[-1]) < own - 1:
             events = await reader.rest(events, more=more)
         between = [event for event in events if slot_of(event) < own]
-        return result.model_copy(update={"events": between, "cursor": None, "has_more": False})
+        return result.changed({"events": between, "cursor": None, "has_more": False})
 
     async def _preload_resumed(self, request: Request, result: EventResult) -> EventResult:
         keys = request.run
@@ -440,7 +440,7 @@ class Events:
         events = await reader.all_behind(0)
         result = _with_events(result, events, more=False)
         ceiling = self._connection.config.max_events_per_run
-        return result.model_copy(update={"run": run, "max_events": ceiling})
+        return result.changed({"run": run, "max_events": ceiling})
 
 
 def _with_events(
@@ -448,7 +448,7 @@ def _with_events(
 ) -> EventResult:
     if events:
         cursor = event_cursor(slot_of(events[-1]))
-    return result.model_copy(update={"events": events, "cursor": cursor, "has_more": more})
+    return result.changed({"events": events, "cursor": cursor, "has_more": more})
 
 
 def _op(request_id: str | None) -> str:

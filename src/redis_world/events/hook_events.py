@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis_world.codec import from_ms, to_ms
-from redis_world.events.request import Call, Request
+from redis_world.events.request import Call, Request, result_of
 from redis_world.events.validation import check_retention_limit
 from redis_world.ids import event_id
 from redis_world.keys import token_hash
@@ -59,8 +59,8 @@ def hook_created(request: Request) -> Call:
             )
             if request.occurred_at is not None:
                 conflict = conflict.model_copy(update={"occurred_at": request.occurred_at})
-            return EventResult(event=conflict)
-        return EventResult(
+            return result_of(event=conflict)
+        return result_of(
             event=request.stored_event(slot, at),
             hook=hook_from(
                 reply[4],
@@ -110,13 +110,13 @@ def hook_received(request: Request) -> Call:
 
     def read(reply: Sequence[Any]) -> EventResult:
         if reply[0] == b"REPEATED":
-            return EventResult(
+            return result_of(
                 event=event_from(
                     request.run_id, reply[1], pairs(reply[4]), reply[5], request.resolve_data
                 )
             )
         changes = {} if request.resume_id is None else {"resume_id": request.resume_id}
-        return EventResult(event=request.stored_event(reply[1], reply[2], **changes))
+        return result_of(event=request.stored_event(reply[1], reply[2], **changes))
 
     return Call(
         script="events/hook_received",
@@ -148,6 +148,6 @@ def hook_disposed(request: Request) -> Call:
             "run_id": request.run_id,
             "data": stored,
         },
-        read=lambda reply: EventResult(event=request.stored_event(reply[1], reply[2])),
+        read=lambda reply: result_of(event=request.stored_event(reply[1], reply[2])),
         entity_id=request.correlation_id,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -14,10 +14,10 @@ from redis_world.keys import Keys, RunKeys
 from redis_world.models import CreateEvent, EventData, EventResult, Model, ResolveData
 from redis_world.rows import SPEC_VERSION
 
-__all__ = ["Builder", "Call", "Request", "without_field"]
+__all__ = ["Builder", "Call", "Request", "result_of", "without_field"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """A validated event on its way to its script."""
 
@@ -37,18 +37,15 @@ class Request:
     """The server's time in ms, as this process knows it."""
     outbox: bytes
     """The message that the event brings along, packed; empty for none."""
+    run: RunKeys = field(init=False)
+    spec_version: int = field(init=False)
+    correlation_id: str = field(init=False)
 
-    @property
-    def run(self) -> RunKeys:
-        return self.keys.of_run(self.run_id)
-
-    @property
-    def spec_version(self) -> int:
-        return SPEC_VERSION if self.event.spec_version is None else self.event.spec_version
-
-    @property
-    def correlation_id(self) -> str:
-        return self.event.correlation_id or ""
+    def __post_init__(self) -> None:
+        event = self.event
+        self.run = self.keys.of_run(self.run_id)
+        self.spec_version = SPEC_VERSION if event.spec_version is None else event.spec_version
+        self.correlation_id = event.correlation_id or ""
 
     @property
     def max_events(self) -> str:
@@ -99,10 +96,7 @@ class Request:
         absent = [name for name in ("occurred_at", "event_data") if updates[name] is None]
         if "resume_id" not in updates:
             absent.append("resume_id")
-        stored = event.model_copy(update={k: v for k, v in updates.items() if k not in absent})
-        for name in absent:
-            _remove(stored, name)
-        return stored
+        return event.changed(updates, absent)
 
     def own_payload(self, slot: bytes) -> Mapping[bytes, Any]:
         """The payload of this event by its slot, for the entity that points at it."""
@@ -118,15 +112,13 @@ M = TypeVar("M", bound=Model)
 
 def without_field(model: M, name: str) -> M | None:
     """A copy of a model in which a field is absent; None when nothing else is set."""
-    copy = model.model_copy()
-    _remove(copy, name)
+    copy = model.changed({}, (name,))
     return copy if copy.model_fields_set or copy.model_extra else None
 
 
-def _remove(model: Model, name: str) -> None:
-    """Make a field of a copy that nobody has seen yet absent."""
-    model.__dict__[name] = None
-    model.__pydantic_fields_set__.discard(name)
+def result_of(**fields: Any) -> EventResult:
+    """A result of what is known to be right."""
+    return EventResult.trusted(fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis_world.codec import encode_data
-from redis_world.events.request import Call, Request
+from redis_world.events.request import Call, Request, result_of
 from redis_world.events.validation import MAX_ATTRIBUTES, creates_run
 from redis_world.ids import run_id_time
 from redis_world.models import (
@@ -35,7 +35,7 @@ __all__ = [
 
 def _run_result(request: Request, reply: Sequence[Any], **event_changes: Any) -> EventResult:
     slot = reply[1]
-    return EventResult(
+    return result_of(
         event=request.stored_event(slot, reply[2], **event_changes),
         run=run_from(request.run_id, reply[4], request.resolve_data, request.own_payload(slot)),
         max_events=request.config.max_events_per_run,
@@ -108,7 +108,7 @@ def run_started(request: Request) -> Call:
 
     def read(reply: Sequence[Any]) -> EventResult:
         if reply[0] == b"RUNNING":
-            return EventResult(
+            return result_of(
                 run=run_from(request.run_id, reply[4], request.resolve_data),
                 max_events=request.config.max_events_per_run,
             )

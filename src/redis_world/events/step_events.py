@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redis_world.codec import encode_data, to_ms
-from redis_world.events.request import Call, Request, without_field
+from redis_world.events.request import Call, Request, result_of, without_field
 from redis_world.models import (
     EventResult,
     StepCreatedEvent,
@@ -31,7 +31,7 @@ def _step_keys(request: Request) -> dict[str, str]:
 
 def _step_result(request: Request, reply: Sequence[Any]) -> EventResult:
     slot = reply[1]
-    return EventResult(
+    return result_of(
         event=request.stored_event(slot, reply[2]),
         step=step_from(request.run_id, reply[4], request.resolve_data, request.own_payload(slot)),
     )
@@ -76,7 +76,7 @@ def step_started(request: Request) -> Call:
     rest = without_field(data, "input") if lazy and data is not None else data
 
     def read(reply: Sequence[Any]) -> EventResult:
-        return EventResult(
+        return result_of(
             event=request.stored_event(reply[1], reply[2], event_data=rest),
             step=step_from(request.run_id, reply[4], request.resolve_data),
             step_created=True if lazy else None,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis_world.codec import to_ms
-from redis_world.events.request import Call, Request
+from redis_world.events.request import Call, Request, result_of
 from redis_world.models import EventResult, WaitCreatedEvent
 from redis_world.rows import wait_from
 
@@ -14,7 +14,7 @@ __all__ = ["wait_completed", "wait_created"]
 
 
 def _wait_result(request: Request, reply: Sequence[Any]) -> EventResult:
-    return EventResult(
+    return result_of(
         event=request.stored_event(reply[1], reply[2]),
         wait=wait_from(request.run_id, request.correlation_id, reply[4]),
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -41,6 +42,9 @@ Timestamp = Annotated[datetime, BeforeValidator(_to_timestamp)]
 """A point in time: aware, UTC, millisecond precision."""
 
 
+M = TypeVar("M", bound=BaseModel)
+
+
 @cache
 def _defaults(cls: type[BaseModel]) -> dict[str, Any]:
     return {
@@ -48,6 +52,19 @@ def _defaults(cls: type[BaseModel]) -> dict[str, Any]:
         for name, field in cls.model_fields.items()
         if not field.is_required()
     }
+
+
+def _assemble(
+    cls: type[M], values: dict[str, Any], fields_set: set[str], extra: dict[str, Any] | None
+) -> M:
+    """A model as pydantic would make it of these, without a look at them."""
+    model = cls.__new__(cls)
+    set_attribute = object.__setattr__
+    set_attribute(model, "__dict__", values)
+    set_attribute(model, "__pydantic_fields_set__", fields_set)
+    set_attribute(model, "__pydantic_extra__", extra)
+    set_attribute(model, "__pydantic_private__", None)
+    return model
 
 
 class Model(BaseModel):
@@ -70,12 +87,24 @@ class Model(BaseModel):
         What the World has stored, it need not validate again: that took a tenth of the time of
         an event. Fields that are left out are absent, and read as their defaults.
         """
-        model = cls.__new__(cls)
-        object.__setattr__(model, "__dict__", {**_defaults(cls), **values})
-        object.__setattr__(model, "__pydantic_fields_set__", set(values))
-        object.__setattr__(model, "__pydantic_extra__", None)
-        object.__setattr__(model, "__pydantic_private__", None)
-        return model
+        return _assemble(cls, {**_defaults(cls), **values}, set(values), None)
+
+    def changed(self, updates: dict[str, Any], absent: Iterable[str] = ()) -> Self:
+        """A copy with other values, which are known to be right.
+
+        Pydantic's own takes four times as long.
+
+        Args:
+            updates: fields and their values.
+            absent: fields that the copy does not have, whether this one has them or not.
+        """
+        values = {**self.__dict__, **updates}
+        fields_set = self.__pydantic_fields_set__ | updates.keys()
+        for name in absent:
+            values[name] = None
+            fields_set.discard(name)
+        extra = self.__pydantic_extra__
+        return _assemble(type(self), values, fields_set, None if extra is None else {**extra})
 
     @classmethod
     def from_wire(cls, data: Any) -> Self:
