@@ -7,13 +7,13 @@ sees it, and nothing outlives it.
 from __future__ import annotations
 
 import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-import fakeredis
-import fakeredis.aioredis
-import redis
-import redis.asyncio
+if TYPE_CHECKING:
+    import fakeredis
+    import redis
+    import redis.asyncio
 
 __all__ = ["SCHEME", "memory_client", "memory_sync_client"]
 
@@ -24,7 +24,12 @@ _servers: dict[str, fakeredis.FakeServer] = {}
 _lock = threading.Lock()
 
 
+# fakeredis is imported where it is needed: who has a server need not wait for it.
+
+
 def _server(url: str) -> fakeredis.FakeServer:
+    import fakeredis
+
     parts = urlsplit(url)
     with _lock:
         return _servers.setdefault(
@@ -34,9 +39,13 @@ def _server(url: str) -> fakeredis.FakeServer:
 
 def memory_client(url: str) -> redis.asyncio.Redis:
     """A client of the store that the URL names."""
-    return fakeredis.aioredis.FakeRedis(server=_server(url))
+    from fakeredis.aioredis import FakeRedis
+
+    return FakeRedis(server=_server(url))
 
 
 def memory_sync_client(url: str) -> redis.Redis:
     """A blocking client of the same store, for another thread."""
-    return fakeredis.FakeRedis(server=_server(url))
+    from fakeredis import FakeRedis
+
+    return FakeRedis(server=_server(url))
