@@ -1,0 +1,115 @@
+"""Durable workflow engines: workflows of sequential no-op steps, 16 of them at a time.
+
+Each is one process, which starts workflows and executes them, and its store. `count` of a sample
+is the number of steps.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from peers.base import STEPS, MissingError, Peer, Round
+from peers.environments import Ask, environment, program, sample
+from peers.postgres import postgres, postgres_version
+from peers.servers import private_redis, server_version
+
+__all__ = ["PEERS", "AbsurdPeer", "DbosPeer", "VercelPeer"]
+
+SCHEMA_TIMEOUT: Final = 120.0
+
+
+def _round(ask: Ask) -> Round:
+    return lambda workflows: sample(ask({"workflows": workflows, "steps": STEPS}))
+
+
+@dataclass
+class VercelPeer:
+    """The Python SDK on RedisWorld, on a private Redis 7."""
+
+    name: str = "vercel-workflow on RedisWorld"
+    _server: str = ""
+
+    @contextmanager
+    def start(self) -> Iterator[Round]:
+        try:
+            version("vercel-workflow")
+        except PackageNotFoundError as error:
+            raise MissingError("vercel-workflow isn't installed: redis-world[vercel]") from error
+        with private_redis() as server:
+            self._server = server_version(server)
+            with program(Path(sys.executable), "engine_vercel.py", server.url) as ask:
+                yield _round(ask)
+
+    def version(self) -> str:
+        sdk, own = version("vercel-workflow"), version("redis-world")
+        return f"vercel-workflow {sdk}, redis-world {own}, {self._server}"
+
+
+@dataclass
+class DbosPeer:
+    """dbos, with its state in a private PostgreSQL."""
+
+    name: str = "dbos"
+    requirement: str = "dbos==3.4.0"
+
+    @contextmanager
+    def start(self) -> Iterator[Round]:
+        python = environment("dbos", [self.requirement])
+        with postgres() as url, program(python, "engine_dbos.py", url) as ask:
+            yield _round(ask)
+
+    def version(self) -> str:
+        return f"{self.requirement.replace('==', ' ')}, {postgres_version()}"
+
+
+@dataclass
+class AbsurdPeer:
+    """absurd-sdk, with its state in a private PostgreSQL; absurdctl brings the schema."""
+
+    name: str = "absurd-sdk"
+    requirements: tuple[str, str] = ("absurd-sdk==0.5.1", "absurdctl==0.5.1")
+
+    @contextmanager
+    def start(self) -> Iterator[Round]:
+        python = environment("absurd", self.requirements)
+        with postgres() as url:
+            _install_schema(python.with_name("absurdctl"), url)
+            with program(python, "engine_absurd.py", url) as ask:
+                yield _round(ask)
+
+    def version(self) -> str:
+        return f"{self.requirements[0].replace('==', ' ')}, {postgres_version()}"
+
+
+def _install_schema(absurdctl: Path, url: str) -> None:
+    """Have absurd's own command make its tables and functions.
+
+    Raises:
+        MissingError: it couldn't; it needs `psql` on the path.
+    """
+    try:
+        done = subprocess.run(
+            [str(absurdctl), "init"],
+            env={**os.environ, "ABSURD_DATABASE_URL": url},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=SCHEMA_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MissingError(f"absurdctl init: {error}") from error
+    if done.returncode != 0:
+        raise MissingError(f"absurdctl init failed: {(done.stdout + done.stderr)[-1000:]}")
+
+
+PEERS: Final[list[Peer]] = [VercelPeer(), DbosPeer(), AbsurdPeer()]
