@@ -46,8 +46,11 @@ lint: $(STAMP) ## check style, import directions and the Lua scripts
 types: $(STAMP) ## check types
 	$(BIN)/mypy
 
-bench: $(STAMP) ## run the benchmarks
-	$(BIN)/python -m pytest benchmarks $(PYTEST_ARGS)
+bench: $(STAMP) ## measure everything, beside what others use
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	mkdir -p build/bench
+	$(BIN)/python -m pytest benchmarks --benchmark-json=build/bench/groups.json $(PYTEST_ARGS)
+	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
 
 chaos: $(STAMP) ## run the failure tests for a long time
 	REDIS_WORLD_CHAOS=long $(BIN)/python -m pytest tests/chaos --timeout=0 $(PYTEST_ARGS)
@@ -62,6 +65,6 @@ wheel-test: $(STAMP) ## build the wheel, install it alone, and use it outside th
 	cd / && "$(CURDIR)/$(WHEEL)/venv/bin/python" -I "$(CURDIR)/tools/smoke.py"
 
 clean: ## remove everything that was built or installed here
-	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .benchmarks .hypothesis
+	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .benchmarks .hypothesis .venv-peers benchmarks/peers/npm/node_modules
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -51,6 +51,7 @@ def options(
 def main() -> None:
     """Run the command line; an error of the World is one line and exit code 1."""
     from redis_world.cli import (  # noqa: F401 - they add their commands
+        bench,
         demo,
         doctor,
         inspect,
