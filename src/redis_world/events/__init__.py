@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -349,7 +348,7 @@ class Events:
         request = self._request(
             run_id, item.event, resolve_data, None, None, item.occurred_at, None, None
         )
-        request = replace(request, op=op)
+        request.op = op
         return request, _BUILDERS[item.event.event_type](request)
 
     def _pack(self, enqueue: Enqueue, run_id: str) -> bytes:

@@ -181,8 +181,8 @@ class Batch:
             for outcome in self._outcomes
         ]
         if message_id:
-            return BatchResult(results=results, message_id=message_id.decode())
-        return BatchResult(results=results)
+            return BatchResult.trusted({"results": results, "message_id": message_id.decode()})
+        return BatchResult.trusted({"results": results})
 
     @staticmethod
     def _keys_of(run: RunKeys) -> dict[str, str]:
@@ -230,7 +230,7 @@ def _read(request: Request, call: Call, reply: Sequence[Any]) -> BatchItemResult
         for name in ("event", "run", "step", "wait", "max_events")
         if (value := getattr(result, name)) is not None
     }
-    return BatchItemResult(status=200, **found)
+    return BatchItemResult.trusted({"status": 200, **found})
 
 
 def _refused(error: WorldError) -> BatchItemResult:
