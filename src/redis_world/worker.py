@@ -196,7 +196,8 @@ class Worker:
         finally:
             for _ in range(taken):
                 self._slots.release()
-        if claim.more or claim.messages:
+        # Whether something else is due the claim has said; of what comes later there is a hint.
+        if claim.more:
             return 0.0
         return _POLL_SECONDS if claim.wait is None else min(claim.wait, _POLL_SECONDS)
 
