@@ -1,0 +1,141 @@
+"""Backends side by side: rounds of all of them by turns, so that noise meets all alike."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from statistics import median, quantiles
+from typing import Any, Final
+
+from peers.base import MissingError, Peer, Round, Sample
+
+__all__ = ["Comparison", "Group", "Row", "compare"]
+
+ROUND_SECONDS: Final = 2.0
+"""About how long a round takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Backends that do the same.
+
+    Attributes:
+        name: of the table.
+        unit: what is counted.
+        peers: the first one is what the others are compared with.
+        step: rounds have a multiple of so many.
+        most: and at most so many.
+        shows_latencies: whether the samples' latencies mean something.
+        note: what a reader has to know.
+    """
+
+    name: str
+    unit: str
+    peers: Sequence[Peer]
+    step: int
+    most: int
+    shows_latencies: bool = False
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Row:
+    """What was measured of a backend.
+
+    Attributes:
+        rates: of each round, per second.
+        ratios: the first backend's rate over this one's, round by round.
+        latencies: p50 and p99 in ms, of all rounds, where they are known.
+        missing: why nothing was measured.
+    """
+
+    name: str
+    version: str = ""
+    count: int = 0
+    rates: list[float] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list)
+    missing: str = ""
+
+    @property
+    def rate(self) -> float | None:
+        return median(self.rates) if self.rates else None
+
+    @property
+    def ratio(self) -> float | None:
+        return median(self.ratios) if self.ratios else None
+
+
+@dataclass(slots=True)
+class Comparison:
+    """A group and its rows."""
+
+    name: str
+    unit: str
+    note: str
+    rows: list[Row]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "unit": self.unit,
+            "note": self.note,
+            "rows": [{**asdict(row), "rate": row.rate, "ratio": row.ratio} for row in self.rows],
+        }
+
+
+def compare(group: Group, rounds: int, tell: Callable[[str], None]) -> Comparison:
+    """Measure all backends of a group.
+
+    Args:
+        group: what is compared.
+        rounds: of each backend.
+        tell: is told what is going on.
+    """
+    rows = [Row(peer.name) for peer in group.peers]
+    with ExitStack() as stack:
+        measures: list[tuple[Row, Round]] = []
+        for peer, row in zip(group.peers, rows, strict=True):
+            tell(f"{group.name}: {peer.name} starts")
+            try:
+                measure = stack.enter_context(peer.start())
+                row.version = peer.version()
+                row.count = _size(group, measure(group.step))
+            except (MissingError, OSError, RuntimeError, TimeoutError) as error:
+                row.missing = str(error).strip() or type(error).__name__
+                continue
+            measures.append((row, measure))
+        waits: dict[str, list[float]] = {row.name: [] for row, _ in measures}
+        for number in range(rounds):
+            first: float | None = None
+            for row, measure in measures:
+                tell(f"{group.name}: round {number + 1} of {rounds}, {row.name}")
+                try:
+                    sample = measure(row.count)
+                except (OSError, RuntimeError, TimeoutError) as error:
+                    row.missing = f"failed in round {number + 1}: {error}"
+                    continue
+                row.rates.append(sample.rate)
+                waits[row.name] += sample.latencies
+                first = sample.rate if first is None else first
+                row.ratios.append(first / sample.rate)
+            measures = [pair for pair in measures if not pair[0].missing]
+        for row in rows:
+            if group.shows_latencies and len(waits.get(row.name, ())) > 1:
+                cuts = quantiles(waits[row.name], n=100)
+                row.latencies = [cuts[49] * 1000, cuts[98] * 1000]
+    return Comparison(group.name, group.unit, group.note, rows)
+
+
+def _size(group: Group, first: Sample) -> int:
+    """How much makes a round, by the speed of a first one, in which not all is warm yet."""
+    wanted = int(group.step * ROUND_SECONDS / first.seconds) // group.step * group.step
+    return max(group.step, min(group.most, wanted))
+
+
+def print_plainly(text: str) -> None:
+    """Tell on stderr what is going on."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,257 @@
+"""Figures of work: a worker that wakes up, processes that share a server, and the SDK."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from figures_base import (
+    Figure,
+    Measured,
+    alternate,
+    control,
+    cpu_seconds,
+    monitored,
+    rounded,
+    script_stats,
+)
+from peers.base import MissingError
+from peers.environments import Ask, program
+from peers.servers import private_redis
+from redis import Redis
+
+from redis_world.lua import default_library
+from redis_world.testing import Server
+
+__all__ = ["FIGURES"]
+
+PYTHON: Final = Path(sys.executable)
+HERE: Final = Path(__file__).resolve().parent
+
+
+# -- idle worker ---------------------------------------------------------------------------
+
+MESSAGES: Final = 50
+
+
+def idle_worker() -> Measured:
+    """From the send of a message until the handler of an idle worker begins."""
+    latencies: list[float] = []
+    with private_redis() as server, program(PYTHON, "queue_redis_world.py", server.url) as ask:
+        while len(latencies) < MESSAGES:
+            latencies += [seconds * 1000 for seconds in ask({"jobs": 1})["latencies"]]
+    latencies = sorted(latencies[:MESSAGES])
+    return Measured(
+        median(latencies),
+        "ms",
+        f"from send to handler in another process, {MESSAGES} messages one at a time, up to half a"
+        f" second apart: {latencies[0]:.2f} to {latencies[-1]:.2f} ms, nine of ten below"
+        f" {latencies[MESSAGES * 9 // 10]:.2f} ms",
+        {"ms": rounded(latencies, 3)},
+    )
+
+
+# -- processes -----------------------------------------------------------------------------
+
+PROCESSES: Final = (1, 2, 4)
+RUNS: Final = 256
+"""Of each round, shared by the processes."""
+PROCESS_ROUNDS: Final = 5
+_BUSY: Final = 0.9
+"""Processors' time by which something is called the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A round: runs a second, and how many processors were busy with them, or idle."""
+
+    rate: float
+    clients: float
+    server: float
+    idle: float
+
+    def limit(self, processes: int) -> str:
+        """What there was not enough of."""
+        cores = os.cpu_count() or 1
+        if self.server >= _BUSY:
+            return "the server"
+        if self.clients >= _BUSY * min(processes, cores):
+            return "the clients"
+        if self.idle >= 1 - _BUSY:
+            return "that clients and server wait for each other"
+        if self.clients + self.server >= _BUSY * cores:
+            return "the machine"
+        return "what else runs here"
+
+
+def _idle_seconds() -> float:
+    """For how long processors had nothing to do, until now; 0 where that can't be known."""
+    try:
+        words = Path("/proc/stat").read_text(encoding="ascii").split()
+    except OSError:
+        return 0.0
+    return int(words[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def processes() -> Measured:
+    """Several client processes on one server."""
+    with ExitStack() as stack:
+        server = stack.enter_context(private_redis())
+        client = stack.enter_context(control(server))
+        command = str(HERE / "figures_clients.py")
+        asks = [
+            stack.enter_context(program(PYTHON, command, server.url)) for _ in range(PROCESSES[-1])
+        ]
+        pool = stack.enter_context(ThreadPoolExecutor(PROCESSES[-1]))
+
+        def load(count: int) -> _Load:
+            share = {"runs": RUNS // count}
+            busy, idle = cpu_seconds(client), _idle_seconds()
+            begun = time.perf_counter()
+            answers = [*pool.map(lambda ask: ask(share), asks[:count])]
+            seconds = time.perf_counter() - begun
+            return _Load(
+                RUNS / seconds,
+                sum(answer["busy"] for answer in answers) / seconds,
+                (cpu_seconds(client) - busy) / seconds,
+                (_idle_seconds() - idle) / seconds,
+            )
+
+        load(PROCESSES[-1])
+        sides = [lambda count=count: load(count) for count in PROCESSES]
+        rounds = dict(zip(PROCESSES, alternate(PROCESS_ROUNDS, *sides), strict=True))
+    medians = {
+        count: _Load(
+            median(each.rate for each in loads),
+            median(each.clients for each in loads),
+            median(each.server for each in loads),
+            median(each.idle for each in loads),
+        )
+        for count, loads in rounds.items()
+    }
+    text = "; ".join(
+        f"{count} process{'es' if count > 1 else ''} {load.rate:,.0f} runs/s, clients"
+        f" {load.clients:.2f} cores, server {load.server:.2f}, idle {load.idle:.2f}, limit:"
+        f" {load.limit(count)}"
+        for count, load in medians.items()
+    )
+    last = PROCESSES[-1]
+    return Measured(
+        medians[last].rate,
+        "runs/s",
+        f"ten-step runs on one server, of {os.cpu_count()} cores: {text}",
+        {
+            f"{count} processes": {
+                "runs/s": rounded(load.rate for load in loads),
+                "cores of clients": rounded((load.clients for load in loads), 2),
+                "cores of the server": rounded((load.server for load in loads), 2),
+                "idle cores": rounded((load.idle for load in loads), 2),
+            }
+            for count, loads in rounds.items()
+        },
+    )
+
+
+# -- the SDK -------------------------------------------------------------------------------
+
+SEQUENTIAL: Final = 20
+TOGETHER: Final = 50
+SDK_ROUNDS: Final = 7
+
+
+@contextmanager
+def _sdk() -> Iterator[tuple[Server, Redis, Ask]]:
+    try:
+        version("vercel-workflow")
+    except PackageNotFoundError as error:
+        raise MissingError("vercel-workflow isn't installed: redis-world[vercel]") from error
+    with private_redis() as server, control(server) as client:
+        command = str(HERE / "figures_sdk.py")
+        with program(PYTHON, command, server.url) as ask:
+            yield server, client, ask
+
+
+@cache
+def _sequence() -> tuple[Measured, Measured]:
+    """Round trips, and milliseconds, of a step of a workflow with one after the other."""
+    names = {script.sha.encode(): script.name for script in default_library()}
+    with _sdk() as (server, client, ask):
+
+        def calls(steps: int) -> tuple[int, float]:
+            before = script_stats(client)
+            seconds = ask({"workflow": "sequence", "steps": steps})["seconds"]
+            return script_stats(client).since(before).calls, seconds
+
+        sides = (lambda: calls(SEQUENTIAL), lambda: calls(2 * SEQUENTIAL))
+        alternate(1, *sides)
+        short, long = alternate(SDK_ROUNDS, *sides)
+        with monitored(server) as seen:
+            calls(SEQUENTIAL)
+    asked = Counter(names[each.command[1]] for each in seen if each.command[0] == b"EVALSHA")
+    each = [count / SEQUENTIAL for count, _ in short]
+    slope = (median(c for c, _ in long) - median(c for c, _ in short)) / SEQUENTIAL
+    trips = Measured(
+        median(each),
+        "",
+        f"scripts of a workflow of {SEQUENTIAL} steps, one after the other, by step; each one more"
+        f" takes {slope:.2f}. Of one workflow:"
+        f" {', '.join(f'{count} {name}' for name, count in asked.most_common())}",
+        {
+            f"by step, of {SEQUENTIAL}": rounded(each, 2),
+            f"by step, of {2 * SEQUENTIAL}": rounded(
+                (count / 2 / SEQUENTIAL for count, _ in long), 2
+            ),
+            "of one workflow": dict(asked.most_common()),
+        },
+    )
+    walls = [seconds * 1000 / SEQUENTIAL for _, seconds in short]
+    wall = Measured(
+        median(walls),
+        "ms",
+        f"a step of a workflow of {SEQUENTIAL}, one after the other, start and end of the workflow"
+        f" shared out; {min(walls):.1f} to {max(walls):.1f} ms",
+        {"ms": rounded(walls, 2)},
+    )
+    return trips, wall
+
+
+def sdk_gather() -> Measured:
+    """A workflow of steps all at once."""
+    with _sdk() as (_, client, ask):
+
+        def gather() -> tuple[float, int]:
+            before = script_stats(client)
+            seconds = ask({"workflow": "gather", "steps": TOGETHER})["seconds"]
+            return seconds * 1000, script_stats(client).since(before).calls
+
+        alternate(2, gather)
+        (found,) = alternate(SDK_ROUNDS, gather)
+    walls = [wall for wall, _ in found]
+    calls = median(count for _, count in found)
+    return Measured(
+        median(walls),
+        "ms",
+        f"gather of {TOGETHER} steps, from the start of the workflow until its end is known;"
+        f" {min(walls):.0f} to {max(walls):.0f} ms, {calls:g} scripts",
+        {"ms": rounded(walls), "scripts": [count for _, count in found]},
+    )
+
+
+FIGURES: Final[tuple[Figure, ...]] = (
+    Figure("idle_worker", "<= 2", idle_worker),
+    Figure("processes", "", processes),
+    Figure("sdk.round_trips", "<= 5", lambda: _sequence()[0]),
+    Figure("sdk.step", "", lambda: _sequence()[1]),
+    Figure("sdk.gather", "<= 100", sdk_gather),
+)

@@ -1,0 +1,120 @@
+"""What was measured, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from compare import Comparison, Row
+
+__all__ = ["markdown"]
+
+_INTRODUCTION = """\
+# Benchmarks
+
+Written by `make bench`, which measures everything anew. Figures of one table come from one run:
+its backends take turns, round by round, so that whatever else the machine does meets all alike.
+The ratios are worth more than the figures: they are medians of the ratios within a round. The
+spread is from the slowest to the fastest round.
+"""
+
+
+def markdown(results: Mapping[str, Any], comparisons: Sequence[Comparison], folder: str) -> str:
+    """The whole document.
+
+    Args:
+        results: machine, versions, curves and figures, as the JSON beside it has them.
+        comparisons: the tables.
+        folder: where the pictures are, seen from the document.
+    """
+    return "\n".join(
+        [
+            _INTRODUCTION,
+            *_machine(results),
+            *(line for each in comparisons for line in _table(each, folder)),
+            *_figures(results["figures"]),
+            *_curves(results, folder),
+        ]
+    )
+
+
+def _machine(results: Mapping[str, Any]) -> Iterator[str]:
+    yield f"Measured on {results['date']}: {results['machine']}."
+    yield f"Load average before it began: {results['load']}. Rounds: {results['rounds']}."
+    yield ""
+
+
+def _table(comparison: Comparison, folder: str) -> Iterator[str]:
+    first = next((row for row in comparison.rows if not row.missing), None)
+    yield f"## {comparison.name}"
+    yield ""
+    yield comparison.note
+    yield ""
+    has_latencies = any(row.latencies for row in comparison.rows)
+    head = ["backend", comparison.unit, "spread", f"{first.name} is" if first else ""]
+    head += ["p50 ms", "p99 ms"] if has_latencies else []
+    head += ["versions"]
+    yield _line(head)
+    yield _line(["---", *["---:"] * (len(head) - 2), "---"])
+    missing: list[Row] = []
+    for row in sorted(comparison.rows, key=lambda row: -(row.rate or 0)):
+        if row.rate is None:
+            missing.append(row)
+            continue
+        cells = [row.name, f"{row.rate:,.0f}", f"{min(row.rates):,.0f} to {max(row.rates):,.0f}"]
+        cells += ["" if row is first else f"{row.ratio:.2f} x"]
+        if has_latencies:
+            cells += [f"{each:.1f}" for each in row.latencies] or ["", ""]
+        yield _line([*cells, row.version])
+    for row in missing:
+        yield ""
+        yield f"Missing: {row.name}, {row.missing.splitlines()[-1]}."
+    yield ""
+    yield f"![{comparison.name}]({folder}/{slug(comparison.name)}.svg)"
+    yield ""
+
+
+def _figures(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield "## Figures and goals"
+    yield ""
+    yield _line(["figure", "goal", "measured", "", "how"])
+    yield _line(["---", "---", "---:", "---", "---"])
+    verdicts = {True: "met", False: "missed", None: ""}
+    for each in figures:
+        if "missing" in each:
+            yield _line([each["name"], each["goal"], "missing", "", each["missing"]])
+            continue
+        value = f"{each['value']:,.2f} {each['unit']}"
+        yield _line([each["name"], each["goal"], value, verdicts[each["met"]], each["text"]])
+    yield ""
+
+
+def _curves(results: Mapping[str, Any], folder: str) -> Iterator[str]:
+    yield "## Curves"
+    yield ""
+    yield "Redis 7; `events.create` of a bare `step_started`, with models out."
+    yield ""
+    yield _line(["callers", "events/s", "p50 ms", "p90 ms", "p99 ms"])
+    yield _line(["---:"] * 5)
+    for callers, each in results["callers"].items():
+        times = [f"{each[name]:.2f}" for name in ("p50", "p90", "p99")]
+        yield _line([callers, f"{each['rate']:,.0f}", *times])
+    yield ""
+    yield f"![latency by callers]({folder}/callers.svg)"
+    yield ""
+    yield _line(["events in the log", "µs of the server for one more"])
+    yield _line(["---:"] * 2)
+    for length, cost in results["history"].items():
+        yield _line([f"{int(length):,}", f"{cost:.1f}"])
+    yield ""
+    yield f"![cost by the length of a log]({folder}/history.svg)"
+    yield ""
+
+
+def slug(name: str) -> str:
+    """A name as part of a file's."""
+    return name.lower().replace(" ", "-")
+
+
+def _line(cells: Sequence[Any]) -> str:
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
