@@ -41,7 +41,6 @@ def draw_comparison(comparison: Comparison, path: Path, *, own: str) -> None:
         color=[OWN if own in name else OTHER for name, _ in rows],
     )
     axes.bar_label(bars, [f"{rate:,.0f}" for _, rate in rows], padding=3)
-    axes.set_xscale("log")
     axes.set_title(f"{comparison.name}: {comparison.unit}")
     _save(figure, path)
 
