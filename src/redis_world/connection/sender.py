@@ -39,6 +39,9 @@ _ROW: Final = 2
 """Where the arranged row of a script begins, in EVALSHA as in EVAL."""
 _MAX_BATCH: Final = 512
 """Commands of one pipeline; what is beyond goes into another one."""
+_ANSWERED_AT_ONCE: Final = 16
+"""Requests. Callers that are all answered in one tick all ask in the next one, for ever: the
+server waits while they work, and they wait while it does."""
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.5
 """Seconds between two tries: doubled each time, up to the longest."""
@@ -221,7 +224,10 @@ class Sender:
         try:
             with deadline:
                 answered = await self._ask_with_scripts(batch)
-            for request, replies in answered:
+            for place, (request, replies) in enumerate(answered):
+                if place and place % _ANSWERED_AT_ONCE == 0:
+                    # Those who have theirs may send on while the others get theirs.
+                    await asyncio.sleep(0)
                 passing = next(filter(self._may_be_done_later, replies), None)
                 if passing is None:
                     _answer(request, replies)
