@@ -34,7 +34,7 @@ test: $(STAMP) ## run all tests, with coverage of Python and Lua
 	$(BIN)/python -m pytest -n $(WORKERS) \
 		--cov --cov-report=term --cov-fail-under=95 \
 		--lua-cov --lua-cov-fail-under=100 \
-		tests $(PYTEST_ARGS)
+		--durations=25 tests $(PYTEST_ARGS)
 
 lint: $(STAMP) ## check style, import directions and the Lua scripts
 	$(BIN)/ruff check .
