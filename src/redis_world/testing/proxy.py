@@ -265,6 +265,14 @@ class _End:
         self._writer.transport.abort()
 
 
+class _ProtocolError(Exception):
+    """What came is not of Redis.
+
+    A class of our own, and of PushNotification nothing but the name is looked at: the sandbox of
+    the Python SDK imports hiredis once more, which then uses the classes of that import.
+    """
+
+
 class _Link:
     """A client's connection, and the one to the server behind it."""
 
@@ -289,7 +297,7 @@ class _Link:
     async def run(self) -> None:
         """Pass on, both ways, until one of them ends."""
         try:
-            with contextlib.suppress(OSError, hiredis.ProtocolError):
+            with contextlib.suppress(OSError, _ProtocolError):
                 self._server = await self._proxy.connect()
                 await _until_one_ends(
                     self._pass_requests(self._client, self._server),
@@ -362,7 +370,7 @@ class _Link:
 
     def _loss_at(self, reply: Any) -> _Loss | None:
         """The loss that happens with this reply, if any."""
-        if isinstance(reply, hiredis.PushNotification) or not self._awaited:
+        if type(reply).__name__ == "PushNotification" or not self._awaited:
             return None
         loss = self._awaited.popleft()
         if loss is None or loss.left == 0:
@@ -379,7 +387,7 @@ class _Values:
     """
 
     def __init__(self) -> None:
-        self._parser = hiredis.Reader(notEnoughData=_INCOMPLETE)
+        self._parser = hiredis.Reader(protocolError=_ProtocolError, notEnoughData=_INCOMPLETE)
         self._begun = bytearray()
 
     def split(self, data: bytes) -> Iterator[tuple[bytes, Any]]:
