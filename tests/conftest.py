@@ -23,17 +23,15 @@ def servers() -> Iterator[Servers]:
 @pytest.fixture(params=KINDS)
 def backend(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Backend]:
     """A server without data; whatever a test leaves must lie in its own namespaces."""
-    backend = servers.backend(request.param)
-    yield backend
-    assert not backend.clear(), "keys outside of the test's namespaces"
+    with servers.backend(request.param).at_work() as backend:
+        yield backend
 
 
 @pytest.fixture(params=KINDS[1:])
 def real_backend(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Backend]:
     """A real server, for what the embedded one can't show."""
-    backend = servers.backend(request.param)
-    yield backend
-    assert not backend.clear(), "keys outside of the test's namespaces"
+    with servers.backend(request.param).at_work() as backend:
+        yield backend
 
 
 @pytest_asyncio.fixture

@@ -12,6 +12,5 @@ from support.backends import CLUSTER, KINDS, SENTINEL, Backend, Servers
 @pytest.fixture(params=[*KINDS, CLUSTER, SENTINEL])
 def backend(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Backend]:
     """A server, or a cluster, without data; tests leave nothing outside their namespaces."""
-    backend = servers.backend(request.param)
-    yield backend
-    assert not backend.clear(), "keys outside of the test's namespaces"
+    with servers.backend(request.param).at_work() as backend:
+        yield backend

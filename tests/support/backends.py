@@ -132,6 +132,19 @@ class Backend:
         return redis.Redis.from_url(self.url)
 
     @contextlib.contextmanager
+    def at_work(self) -> Iterator[Backend]:
+        """The length of a test; what it leaves must lie in its own namespaces."""
+        if self.failovers is not None:
+            self.failovers.is_used = True
+        try:
+            yield self
+        finally:
+            if self.failovers is not None:
+                self.failovers.is_used = False
+            left = self.clear()
+        assert not left, "keys outside of the test's namespaces"
+
+    @contextlib.contextmanager
     def calm(self) -> Iterator[None]:
         """No failover within this block."""
         with contextlib.closing(self.client()):
