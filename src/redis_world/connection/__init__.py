@@ -273,10 +273,9 @@ class Connection:
         commands: Sequence[Command],
     ) -> list[Reply]:
         """Run one script and, behind it in the same round trip, commands that read."""
-        state = self._state
-        if state is None or not state.opened or state.loop is not asyncio.get_running_loop():
+        state = self._for_this_loop()
+        if not state.opened:
             await self.open()
-            state = self._for_this_loop()
         script = self._library[name]
         row: Command = (b"EVALSHA", script.sha.encode(), *script.arrange(keys, args))
         size = check(row)
