@@ -83,7 +83,16 @@ def run_luacheck(
 def select(scripts: list[Script], findings: list[tuple[Script, int, str]]) -> list[str]:
     """The findings that are worth telling, each once, sorted."""
     lines = {script.name: map_lines(script) for script in scripts}
-    included = Counter(name for places in lines.values() for name in {p.file for p in places})
+    # In how many scripts a line is: the loader leaves empty what a script does not reach.
+    there = Counter(
+        place
+        for script in scripts
+        for place in {
+            place
+            for place, text in zip(lines[script.name], script.source.splitlines(), strict=True)
+            if text
+        }
+    )
     counted: Counter[tuple[Place, str]] = Counter()
     for script, line, text in findings:
         own = lines[script.name]
@@ -93,7 +102,7 @@ def select(scripts: list[Script], findings: list[tuple[Script, int, str]]) -> li
     return [
         f"{place.file}.lua:{place.line}: {text}"
         for (place, text), count in sorted(counted.items())
-        if not text.startswith(_UNUSED) or count == included[place.file]
+        if not text.startswith(_UNUSED) or count == there[place]
     ]
 
 
