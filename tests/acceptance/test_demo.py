@@ -28,6 +28,7 @@ from redis_world.ids import event_id
 from redis_world.models import Event, RunCreatedEvent, RunFailedEvent, StepCreatedEvent
 from redis_world.models.events import RunCreatedData, RunFailedData, StepCreatedData
 from support.backends import Backend, Servers
+from support.command_line import environment
 
 GO_ON = "redis-world demo --url redis://localhost:6379/0 --processes 2"
 LETTER = [
@@ -41,13 +42,6 @@ LETTER = [
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "redis_world", "demo", *arguments]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Without what a developer may have set for himself."""
-    own = ("REDIS_WORLD_", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    return {**kept, "PYTHONIOENCODING": "utf-8", **more}
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,22 +16,20 @@ import pytest
 from redis_world import RedisWorld
 from redis_world.testing import Server, ServerUnavailableError, redis_server
 from support.backends import Backend
+from support.command_line import environment, on_a_terminal
 from support.queue_tools import claim_one, content, send
 
 PASSWORD = "pass-word"
 NOBODY = f"redis://user:{PASSWORD}@127.0.0.1:1/0"
 
 
-def environment(**more: str) -> dict[str, str]:
-    """Without what a developer may have set for himself."""
-    own = ("REDIS_WORLD_", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    return {**kept, "PYTHONIOENCODING": "utf-8", **more}
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "redis_world", "doctor", *arguments]
 
 
 def doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "redis_world", "doctor", *arguments],
+        command(*arguments),
         capture_output=True,
         text=True,
         check=False,
@@ -187,25 +181,6 @@ def test_help() -> None:
 # -- on a terminal -------------------------------------------------------------------------
 
 
-def on_a_terminal(columns: int, *arguments: str, **variables: str) -> tuple[int, str]:
-    """Exit code, and what was written, of the command on a terminal of this width."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 200, columns, 0, 0))
-    command = [sys.executable, "-m", "redis_world", "doctor", *arguments]
-    variables = {"TERM": "xterm-256color", **variables}
-    with subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(**variables)
-    ) as process:
-        os.close(theirs)
-        pieces = []
-        # The end of the terminal's other side is an error on Linux.
-        with contextlib.suppress(OSError):
-            while piece := os.read(ours, 65536):
-                pieces.append(piece)
-        os.close(ours)
-    return process.returncode, b"".join(pieces).decode()
-
-
 def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).replace("\r\n", "\n")
 
@@ -213,7 +188,7 @@ def plain(text: str) -> str:
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_a_table(columns: int) -> None:
     with running("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru") as server:
-        code, text = on_a_terminal(columns, "--url", server.url)
+        code, text = on_a_terminal(command("--url", server.url), columns=columns)
     assert code == 2
     assert "\x1b[" in text
     shown = plain(text)
@@ -226,15 +201,14 @@ def test_a_table(columns: int) -> None:
 
 
 def test_a_terminal_when_all_is_well(healthy: Server) -> None:
-    code, text = on_a_terminal(80, "--url", healthy.url)
+    code, text = on_a_terminal(command("--url", healthy.url), columns=80)
     assert code == 0
     assert plain(text).rstrip().endswith("All is well.")
 
 
 def test_a_terminal_without_colours_or_arrows(healthy: Server) -> None:
-    code, text = on_a_terminal(
-        80, "--url", healthy.url, TERM="dumb", PYTHONIOENCODING="ascii", NO_COLOR="1"
-    )
+    plainest = {"TERM": "dumb", "PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}
+    code, text = on_a_terminal(command("--url", healthy.url), columns=80, **plainest)
     assert code == 0
     assert text.isascii()
     assert "-> " in text
@@ -242,6 +216,6 @@ def test_a_terminal_without_colours_or_arrows(healthy: Server) -> None:
 
 
 def test_brackets_of_an_error_are_no_markup() -> None:
-    code, text = on_a_terminal(120, "--url", "redis://127.0.0.1:1/0?[bold]x=1")
+    code, text = on_a_terminal(command("--url", "redis://127.0.0.1:1/0?[bold]x=1"), columns=120)
     assert code == 2
     assert "Traceback" not in text

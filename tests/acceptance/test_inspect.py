@@ -27,6 +27,7 @@ from vercel.workflow._internal.streams import encode_value
 
 from redis_world import RedisWorld
 from support.backends import Backend, Servers
+from support.command_line import environment
 from support.events import (
     attr_set,
     hook_created,
@@ -125,13 +126,6 @@ def store(backend_of_module: Backend) -> Store:
 def own(backend_of_module: Backend) -> Store:
     """An empty store of the test's own."""
     return Store(backend_of_module.url, backend_of_module.namespace())
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Without what a developer may have set for himself."""
-    own = ("REDIS_WORLD_", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PYTHONUNBUFFERED")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    return {**kept, "PYTHONIOENCODING": "utf-8", **more}
 
 
 def command(*arguments: str) -> list[str]:

@@ -22,8 +22,9 @@ from redis_world.queue import Enqueue
 from redis_world.testing import ServerUnavailableError, check_invariants, redis_server
 from redis_world.worker import Worker
 from support import events as e
+from support.ports import free_port
 from support.queue_tools import wake
-from support.sentinel import SERVICE, Guarded, free_port, guarded_server
+from support.sentinel import SERVICE, Guarded, guarded_server
 from support.until import until
 
 TOPIC: Final = "__wkf_workflow_"

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -19,6 +18,7 @@ from typing import Any, Final, Self, cast
 import redis
 
 from redis_world.testing import Server, ServerUnavailableError, redis_server
+from support.ports import free_port
 from support.until import wait_until
 
 SENTINELS: Final = 3
@@ -303,12 +303,6 @@ def _sentinels(master: Server) -> Iterator[list[int]]:
 
 def _execute(client: redis.Redis, *command: str | int) -> None:
     client.execute_command(*command)  # type: ignore[no-untyped-call]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def _answers(port: int) -> bool:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import math
 import os
-import pty
 import re
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,6 +26,7 @@ from redis_world.bench.workload import _BATCHES, _SINGLE, EVENTS_PER_RUN, all_of
 from redis_world.cli.bench import _number
 from redis_world.errors import ConfigurationError, WorldError, WorldUnavailableError
 from support.backends import Backend, Servers
+from support.command_line import environment, on_a_terminal
 
 PASSWORD = "pass-word"
 NOBODY = f"redis://user:{PASSWORD}@127.0.0.1:1/0"
@@ -45,13 +42,6 @@ FIGURES = {
     "delivery": {"deliveryP50Ms", "deliveryP99Ms"},
     "streams": {"writtenPerSecond", "readPerSecond", "writeP50Ms", "writeP99Ms"},
 }
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Without what a developer may have set for himself."""
-    own = ("REDIS_WORLD_", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    return {**kept, "PYTHONIOENCODING": "utf-8", **more}
 
 
 def command(*arguments: str) -> list[str]:
@@ -224,29 +214,8 @@ def test_a_pipe_gets_plain_aligned_lines(redis7: Backend) -> None:
     assert keys_of(redis7) == []
 
 
-def on_a_terminal(*arguments: str) -> tuple[int, str]:
-    """Exit code, and what was written, of the command on a terminal."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 80, 0, 0))
-    with subprocess.Popen(
-        command(*arguments),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment(TERM="xterm-256color"),
-    ) as process:
-        os.close(theirs)
-        pieces = []
-        # The end of the terminal's other side is an error on Linux.
-        with contextlib.suppress(OSError):
-            while piece := os.read(ours, 65536):
-                pieces.append(piece)
-        os.close(ours)
-    return process.returncode, b"".join(pieces).decode()
-
-
 def test_a_terminal_gets_a_bar_and_a_table(redis7: Backend) -> None:
-    code, text = on_a_terminal("--url", redis7.url, "--seconds", "1")
+    code, text = on_a_terminal(command("--url", redis7.url, "--seconds", "1"), columns=80)
     assert code == 0
     assert "\x1b[" in text
     # The bar, which is gone at the end.

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +17,7 @@ from redis_world.errors import ConfigurationError, WorldUnavailableError
 from redis_world.testing import Server, ServerUnavailableError, redis_server
 from support.backends import Backend
 from support.events import new_run, run_created
+from support.ports import free_port
 from support.resp import Reply, fake_server, healthy
 
 URL: Final = "redis://localhost:6379/0"
@@ -215,15 +215,8 @@ def test_clients_that_decode_are_refused() -> None:
 # -- servers -------------------------------------------------------------------------------
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 async def test_a_server_that_is_not_there() -> None:
-    port = _free_port()
+    port = free_port()
     world = RedisWorld(f"redis://user:{PASSWORD}@127.0.0.1:{port}/0")
     for call in (world.open, world.runs.list, lambda: world.events.create(None, run_created())):
         with pytest.raises(WorldUnavailableError) as caught:
