@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
 import pytest
+from peers.base import event
 from pytest_benchmark.fixture import BenchmarkFixture
 from redis import Redis
 
@@ -228,16 +229,6 @@ def open_world(url: str) -> RedisWorld:
 
 async def nothing() -> None:
     """Prepare nothing."""
-
-
-def event(kind: str, correlation_id: str | None = None, /, **data: Any) -> Wire:
-    """An event with this data; without any, `eventData` is absent."""
-    wire: Wire = {"eventType": kind}
-    if correlation_id is not None:
-        wire["correlationId"] = correlation_id
-    if data:
-        wire["eventData"] = data
-    return wire
 
 
 def run_data(size: int = len(PAYLOAD)) -> Wire:

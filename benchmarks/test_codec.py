@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
+from peers.base import event
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from conftest import SIZES, Wire, event, run_data
+from conftest import SIZES, Wire, run_data
 from redis_world.codec import decode_data, decode_payload, encode_data, encode_payload
 from redis_world.models import RunCreatedEvent, StepCompletedEvent, StepCreatedEvent
 

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Final, get_args
 
 import pytest
+from peers.base import event
 
-from conftest import AT_ONCE, SIZES, Bench, Wire, event, run_data
+from conftest import AT_ONCE, SIZES, Bench, Wire, run_data
 from redis_world.ids import IdFactory
 from redis_world.models import CreateEvent, EventResult
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeAlias
 
 import pytest
+from peers.base import event
 
 from conftest import (
     AT_ONCE,
@@ -15,7 +16,6 @@ from conftest import (
     SERVERS,
     Bench,
     Wire,
-    event,
     nothing,
     open_world,
     start_run,

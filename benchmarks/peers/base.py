@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 PAYLOAD = b"x" * 256
 """Input and output of each run, input and result of each step."""
@@ -35,6 +35,16 @@ class Sample:
     def rate(self) -> float:
         """How many of them a second."""
         return self.count / self.seconds
+
+
+def event(kind: str, correlation_id: str | None = None, /, **data: Any) -> dict[str, Any]:
+    """An event as the wire has it; without any data, `eventData` is absent."""
+    wire: dict[str, Any] = {"eventType": kind}
+    if correlation_id is not None:
+        wire["correlationId"] = correlation_id
+    if data:
+        wire["eventData"] = data
+    return wire
 
 
 Round = Callable[[int], Sample]

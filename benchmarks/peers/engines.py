@@ -6,8 +6,6 @@ is the number of steps.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from peers.base import STEPS, MissingError, Peer, Round
+from peers.commands import run
 from peers.environments import Ask, environment, program, sample
 from peers.postgres import postgres, postgres_version
 from peers.servers import private_redis, server_version
@@ -95,21 +94,8 @@ def _install_schema(absurdctl: Path, url: str) -> None:
     Raises:
         MissingError: it couldn't; it needs `psql` on the path.
     """
-    try:
-        done = subprocess.run(
-            [str(absurdctl), "init"],
-            env={**os.environ, "ABSURD_DATABASE_URL": url},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=SCHEMA_TIMEOUT,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise MissingError(f"absurdctl init: {error}") from error
-    if done.returncode != 0:
-        raise MissingError(f"absurdctl init failed: {(done.stdout + done.stderr)[-1000:]}")
+    variables = {"ABSURD_DATABASE_URL": url}
+    run([absurdctl, "init"], timeout=SCHEMA_TIMEOUT, environment=variables)
 
 
 PEERS: Final[list[Peer]] = [VercelPeer(), DbosPeer(), AbsurdPeer()]

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
-from peers.base import MissingError, Sample
+from peers.base import Sample
+from peers.commands import run
 
 __all__ = ["PROGRAMS", "Ask", "ProgramError", "environment", "program", "sample"]
 
@@ -57,31 +58,17 @@ def environment(name: str, requirements: Sequence[str]) -> Path:
     ROOT.mkdir(exist_ok=True)
     # No part of the repository, for git and for what looks after its code.
     (ROOT / ".gitignore").write_text("*\n", encoding="utf-8")
-    _run([sys.executable, "-m", "venv", "--clear", str(folder)])
+    run([sys.executable, "-m", "venv", "--clear", str(folder)], timeout=INSTALL_TIMEOUT)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run([*pip, *requirements])
+    run([*pip, *requirements], timeout=INSTALL_TIMEOUT, reason=_without_warnings)
     # Last, so that an installation that was broken off is not taken for a whole one.
     stamp.write_text(wanted, encoding="utf-8")
     return python
 
 
-def _run(command: list[str]) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=INSTALL_TIMEOUT,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise MissingError(f"{' '.join(command)}: {error}") from error
-    if done.returncode != 0:
-        lines = (done.stdout + done.stderr).splitlines()
-        tail = "\n".join([line for line in lines if not line.startswith("WARNING")][-5:])
-        raise MissingError(f"{' '.join(command)} failed with {done.returncode}:\n{tail}")
+def _without_warnings(output: str, errors: str) -> str:
+    lines = (output + errors).splitlines()
+    return "\n".join([line for line in lines if not line.startswith("WARNING")][-5:])
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -15,6 +14,7 @@ from threading import Timer
 from typing import Any, Final, Self
 
 from peers.base import PAYLOAD, STEPS, MissingError, Peer, Round, Sample
+from peers.commands import run
 from peers.postgres import postgres, postgres_version
 from redis_world.testing import ServerUnavailableError, redis_server
 
@@ -163,7 +163,7 @@ class _Driver:
 
 def _install() -> None:
     """Install the packages into the folder, unless these very ones are there."""
-    node = _run([_program("node"), "--version"], timeout=COMMAND_TIMEOUT).strip()
+    node = run([_program("node"), "--version"], timeout=COMMAND_TIMEOUT).strip()
     if int(node.removeprefix("v").split(".")[0]) < NODE_MAJOR:
         raise MissingError(f"Node {NODE_MAJOR} or later is needed, and this is {node}")
     wanted = hashlib.sha256((FOLDER / "package-lock.json").read_bytes()).hexdigest()
@@ -171,12 +171,19 @@ def _install() -> None:
     stamp = FOLDER / "node_modules" / ".installed"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return
-    _run(
+    run(
         # None of the packages needs its scripts: what they would compile is optional.
         [_program("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
         timeout=INSTALL_TIMEOUT,
+        directory=FOLDER,
+        reason=_beginning,
     )
     stamp.write_text(wanted, encoding="utf-8")
+
+
+def _beginning(output: str, errors: str) -> str:
+    # The first lines have the reason, and the last ones how npm is called.
+    return "\n".join((errors or output).splitlines()[:10])
 
 
 def _program(name: str) -> str:
@@ -184,33 +191,6 @@ def _program(name: str) -> str:
     if found is None:
         raise MissingError(f"{name} isn't there: install Node {NODE_MAJOR} or later with its npm")
     return found
-
-
-def _run(command: list[str], *, timeout: float, **environment: str) -> str:
-    """Output of a command in the folder.
-
-    Raises:
-        MissingError: it failed, or took longer.
-    """
-    try:
-        done = subprocess.run(
-            command,
-            cwd=FOLDER,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise MissingError(f"{command[0]} can't be run: {error}") from error
-    if done.returncode != 0:
-        # The first lines have the reason, and the last ones how npm is called.
-        reason = "\n".join((done.stderr or done.stdout).splitlines()[:10])
-        raise MissingError(f"{' '.join(command)} failed with {done.returncode}:\n{reason}")
-    return done.stdout
 
 
 @contextmanager
@@ -227,7 +207,12 @@ def _postgres() -> Iterator[Place]:
     with postgres() as url:
         # Makes the tables. It is the package's own command, which its readers are told to call.
         setup = FOLDER / "node_modules" / "@workflow" / "world-postgres" / "bin" / "setup.js"
-        _run([_program("node"), str(setup)], timeout=COMMAND_TIMEOUT, WORKFLOW_POSTGRES_URL=url)
+        run(
+            [_program("node"), str(setup)],
+            timeout=COMMAND_TIMEOUT,
+            environment={"WORKFLOW_POSTGRES_URL": url},
+            directory=FOLDER,
+        )
         yield url, postgres_version()
 
 

@@ -11,13 +11,14 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGINT, SIGQUIT
-from typing import Final
+from typing import Any, Final
 
 from peers.base import MissingError
+from peers.commands import run
 
 __all__ = ["postgres", "postgres_version"]
 
@@ -76,7 +77,7 @@ def postgres_version() -> str:
     Raises:
         MissingError: there is none and it can't be installed.
     """
-    printed = _run([_binaries() / "postgres", "--version"], timeout=COMMAND_TIMEOUT)
+    printed = run([_binaries() / "postgres", "--version"], timeout=COMMAND_TIMEOUT)
     match = re.search(r"\d+(?:\.\d+)*", printed)
     if match is None:
         raise MissingError(f"PostgreSQL doesn't tell its version: {printed!r}")
@@ -119,12 +120,12 @@ def _install() -> None:
         POLICY.write_text("#!/bin/sh\nexit 101\n", encoding="utf-8")
         POLICY.chmod(0o755)
     try:
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        environment = {"DEBIAN_FRONTEND": "noninteractive"}
         for words in (
             ["update", "-qq"],
             ["install", "-y", "-qq", "--no-install-recommends", "postgresql"],
         ):
-            _run([apt, *words], timeout=INSTALL_TIMEOUT, environment=environment)
+            run([apt, *words], timeout=INSTALL_TIMEOUT, environment=environment)
     finally:
         if ours:
             POLICY.unlink(missing_ok=True)
@@ -137,8 +138,8 @@ def _initialise(binaries: Path, directory: Path, password: str) -> None:
     owner = _server_user()
     if owner is not None:
         for path in (directory, password_file):
-            shutil.chown(path, owner, _group(owner))
-    _run(
+            shutil.chown(path, owner, pwd.getpwnam(owner).pw_gid)
+    run(
         [
             binaries / "initdb",
             f"--pgdata={_data(directory)}",
@@ -152,7 +153,7 @@ def _initialise(binaries: Path, directory: Path, password: str) -> None:
         ],
         timeout=COMMAND_TIMEOUT,
         directory=directory,
-        user=owner,
+        **_identity(owner),
     )
 
 
@@ -201,14 +202,15 @@ def _spawn(binaries: Path, directory: Path, port: int) -> subprocess.Popen[bytes
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            user=user,
-            group=_group(user),
-            extra_groups=None if user is None else [],
+            **_identity(user),
         )
 
 
-def _group(user: str | None) -> int | None:
-    return None if user is None else pwd.getpwnam(user).pw_gid
+def _identity(user: str | None) -> dict[str, Any]:
+    """Who a process is, as subprocess has it."""
+    if user is None:
+        return {}
+    return {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
 
 
 def _wait_until_ready(
@@ -255,42 +257,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _run(
-    command: Sequence[str | Path],
-    *,
-    timeout: float,
-    environment: Mapping[str, str] | None = None,
-    directory: Path | None = None,
-    user: str | None = None,
-) -> str:
-    """Output of a command that has to succeed.
-
-    Raises:
-        MissingError: it didn't; with the end of its output.
-    """
-    try:
-        done = subprocess.run(
-            command,
-            cwd=directory,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout,
-            check=False,
-            user=user,
-            group=_group(user),
-            extra_groups=None if user is None else [],
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise MissingError(f"{command[0]} can't be run: {error}") from error
-    if done.returncode != 0:
-        tail = "\n".join((done.stdout + done.stderr).splitlines()[-10:])
-        raise MissingError(f"{command[0]} failed with {done.returncode}:\n{tail}")
-    return done.stdout
 
 
 def _data(directory: Path) -> Path:

@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from ulid import ULID
 
-from peers.base import PAYLOAD, STEPS, MissingError, Peer, Round, Sample
+from peers.base import PAYLOAD, STEPS, MissingError, Peer, Round, Sample, event
 from peers.servers import private_redis, server_version
 from redis_world import RedisWorld
 from redis_world.testing.servers import ServerKind
@@ -43,22 +43,13 @@ Wire: TypeAlias = dict[str, Any]
 # -- the runs ------------------------------------------------------------------------------
 
 
-def _event(kind: str, correlation_id: str | None = None, **data: Any) -> Wire:
-    event: Wire = {"eventType": kind}
-    if correlation_id is not None:
-        event["correlationId"] = correlation_id
-    if data:
-        event["eventData"] = data
-    return event
-
-
 def _events_of_steps() -> Iterator[tuple[Wire, Wire, Wire]]:
     for number in range(STEPS):
         name = f"step_{number}"
         yield (
-            _event("step_created", name, stepName="s", input=PAYLOAD),
-            _event("step_started", name),
-            _event("step_completed", name, result=PAYLOAD),
+            event("step_created", name, stepName="s", input=PAYLOAD),
+            event("step_started", name),
+            event("step_completed", name, result=PAYLOAD),
         )
 
 
@@ -68,14 +59,14 @@ _START: Final[Wire] = {"deploymentId": "", "workflowName": "bench", "input": PAY
 async def one_by_one(world: RedisWorld) -> str:
     """Write a run with a call for each of its events."""
     create = world.events.create
-    created = await create(None, _event("run_created", **_START), resolve_data="none")
+    created = await create(None, event("run_created", **_START), resolve_data="none")
     assert created.run is not None
     run_id = created.run.run_id
-    await create(run_id, _event("run_started"), skip_preload=True, resolve_data="none")
+    await create(run_id, event("run_started"), skip_preload=True, resolve_data="none")
     for events in _events_of_steps():
-        for event in events:
-            await create(run_id, event, resolve_data="none")
-    await create(run_id, _event("run_completed", output=PAYLOAD), resolve_data="none")
+        for each in events:
+            await create(run_id, each, resolve_data="none")
+    await create(run_id, event("run_completed", output=PAYLOAD), resolve_data="none")
     return run_id
 
 
@@ -87,13 +78,13 @@ async def in_batches(world: RedisWorld) -> str:
     """
     run_id = f"wrun_{ULID()}"
     await world.events.create(
-        run_id, _event("run_started", **_START), skip_preload=True, resolve_data="none"
+        run_id, event("run_started", **_START), skip_preload=True, resolve_data="none"
     )
     batch: list[Wire] = []
     for created, started, completed in _events_of_steps():
         await _write_batch(world, run_id, [*batch, created, started])
         batch = [completed]
-    await _write_batch(world, run_id, [*batch, _event("run_completed", output=PAYLOAD)])
+    await _write_batch(world, run_id, [*batch, event("run_completed", output=PAYLOAD)])
     return run_id
 
 
