@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from statistics import quantiles
 from typing import Any, Final
 
-from peers.base import PAYLOAD
+from figures_base import control, script_stats
+from peers.base import PAYLOAD, event
+from redis import Redis
 
 from redis_world import RedisWorld
 from redis_world.testing import redis_server
@@ -21,7 +23,7 @@ _EVENTS: Final = 6_000
 """Of each number of callers."""
 _AT_ONCE: Final = 512
 _STARTS: Final = 500
-_STARTED: Final = {"eventType": "step_started", "correlationId": "s"}
+_STARTED: Final = event("step_started", "s")
 
 
 def latency_by_callers() -> dict[int, dict[str, float]]:
@@ -55,22 +57,21 @@ async def _latency_by_callers(url: str) -> dict[int, dict[str, float]]:
 
 def cost_by_history() -> dict[int, float]:
     """Entries of a log -> microseconds of a Redis 7 for one more event."""
-    with redis_server("redis7") as server:
-        return asyncio.run(_cost_by_history(server.url))
+    with redis_server("redis7") as server, control(server) as client:
+        return asyncio.run(_cost_by_history(server.url, client))
 
 
-async def _cost_by_history(url: str) -> dict[int, float]:
+async def _cost_by_history(url: str, client: Redis) -> dict[int, float]:
     found = {}
     async with RedisWorld(url, namespace="bench") as world:
         run_id = await _new_run(world)
         length = 0
         for history in HISTORY:
             await _start(world, run_id, history - length)
-            await world.connection.execute(("CONFIG", "RESETSTAT"))
+            before = script_stats(client)
             for _ in range(_STARTS):
                 await world.events.create(run_id, _STARTED, resolve_data="none")
-            (stats,) = await world.connection.execute(("INFO", "commandstats"))
-            found[history] = _microseconds(stats, "evalsha")
+            found[history] = script_stats(client).since(before).each
             length = history + _STARTS
     return found
 
@@ -78,20 +79,13 @@ async def _cost_by_history(url: str) -> dict[int, float]:
 async def _new_run(world: RedisWorld) -> str:
     """A run that is under way, with a step that may be started again and again."""
     created = await world.events.create(
-        None,
-        {
-            "eventType": "run_created",
-            "eventData": {"deploymentId": "", "workflowName": "bench", "input": PAYLOAD},
-        },
+        None, event("run_created", deploymentId="", workflowName="bench", input=PAYLOAD)
     )
     assert created.run is not None
     run_id = created.run.run_id
-    step = {"stepName": "s", "input": PAYLOAD}
-    for event in (
-        {"eventType": "run_started"},
-        {"eventType": "step_created", "correlationId": "s", "eventData": step},
-    ):
-        await world.events.create(run_id, event, skip_preload=True)
+    step = event("step_created", "s", stepName="s", input=PAYLOAD)
+    for each in (event("run_started"), step):
+        await world.events.create(run_id, each, skip_preload=True)
     return run_id
 
 
@@ -102,12 +96,3 @@ async def _start(world: RedisWorld, run_id: str, count: int) -> None:
             for _ in range(min(_AT_ONCE, count - first))
         ]
         await asyncio.gather(*starts)
-
-
-def _microseconds(stats: bytes, command: str) -> float:
-    """`usec_per_call` of INFO commandstats."""
-    for line in stats.decode().splitlines():
-        name, _, fields = line.partition(":")
-        if name == f"cmdstat_{command}":
-            return float(dict(field.split("=") for field in fields.split(","))["usec_per_call"])
-    raise ValueError(f"no {command} among the server's commands")
