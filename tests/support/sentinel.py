@@ -30,6 +30,13 @@ _CALM: Final = (0.2, 5.0)
 """Seconds of tests at work between two failovers."""
 _TICK: Final = 0.02
 _SYNC_AT_ONCE: Final = ("--repl-diskless-sync-delay", "0")
+_DOWN_AFTER: Final = 500
+"""Milliseconds of silence after which a master counts as dead, while one is being killed."""
+_NEVER_DOWN: Final = 3_600_000
+"""The same at all other times: a busy machine is silent for half a second now and then, and a
+failover that nobody asked for would meet those who look behind the World's back."""
+_TILT: Final = 90.0
+"""Seconds: a Sentinel that was held up itself does nothing for thirty."""
 _ASK_AGAIN: Final = 5.0
 _ONE_MUST_HAVE_COME: Final = 30.0
 """Seconds."""
@@ -60,7 +67,7 @@ class Guarded:
 
     def wait_until_sound(self) -> None:
         """Wait for Sentinels that know each other and the replica, which has everything."""
-        wait_until(lambda: all(self._is_known_to(port) for port in self.ports))
+        wait_until(lambda: all(self._is_known_to(port) for port in self.ports), _TILT)
         wait_until(self._is_in_sync)
 
     def fail_over(self, *, gently: bool = True) -> None:
@@ -78,7 +85,7 @@ class Guarded:
                     asked_at = time.monotonic()
                 return False
 
-            wait_until(is_over)
+            wait_until(is_over, _TILT)
             self._wait_for_the_master()
             if gently:
                 # A Sentinel would say so, but not to a server that holds its commands back.
@@ -88,7 +95,7 @@ class Guarded:
 
     def kill_master(self, *, gently: bool = True) -> None:
         """Kill the master; the Sentinels notice, and a new replica takes its place."""
-        with self._held_still(gently=gently):
+        with self._held_still(gently=gently), self.watched():
             os.kill(self.master.pid, signal.SIGKILL)
             self.master = self.replica
             self._wait_for_the_master()
@@ -98,6 +105,13 @@ class Guarded:
             with contextlib.closing(redis.Redis(port=port)) as client:
                 client.sentinel_reset(SERVICE)
         self.wait_until_sound()
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Let the Sentinels replace a master that says nothing for a moment."""
+        self._set_down_after(_DOWN_AFTER)
+        yield
+        self._set_down_after(_NEVER_DOWN)
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -117,6 +131,12 @@ class Guarded:
                 _execute(client, "CLIENT", "PAUSE", 60_000, "WRITE")
                 wait_until(self._is_in_sync)
             yield client
+
+    def _set_down_after(self, milliseconds: int) -> None:
+        for port in self.ports:
+            with contextlib.closing(redis.Redis(port=port)) as client:
+                name = "down-after-milliseconds"
+                _execute(client, "SENTINEL", "SET", SERVICE, name, milliseconds)
 
     def _is_in_sync(self) -> bool:
         with (
@@ -158,7 +178,7 @@ class Guarded:
         return True
 
     def _wait_for_the_master(self) -> None:
-        wait_until(lambda: all(self._names_the_master(port) for port in self.ports))
+        wait_until(lambda: all(self._names_the_master(port) for port in self.ports), _TILT)
 
     def _names_the_master(self, port: int) -> bool:
         with contextlib.closing(redis.Redis(port=port)) as client:
@@ -198,6 +218,8 @@ class Failovers:
         """A client of the master; there is no failover until it is closed."""
         with self._state:
             self._state.wait_for(lambda: not self._is_failing_over)
+            if self.error is not None:
+                raise AssertionError("no failover since then") from self.error
             self._lookers += 1
         return _Looking.from_master(self)
 
@@ -280,7 +302,7 @@ def _sentinels(master: Server) -> Iterator[list[int]]:
                     f"bind {_HOST}",
                     f"dir {place}",
                     f"sentinel monitor {SERVICE} {master.host} {master.port} {_QUORUM}",
-                    f"sentinel down-after-milliseconds {SERVICE} 500",
+                    f"sentinel down-after-milliseconds {SERVICE} {_NEVER_DOWN}",
                     f"sentinel failover-timeout {SERVICE} 3000",
                 ]
                 (place / "sentinel.conf").write_text("\n".join(settings) + "\n", encoding="utf-8")

@@ -25,9 +25,9 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(_POLL)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """The same, for code that blocks."""
-    deadline = time.monotonic() + _LIMIT
+def wait_until(condition: Callable[[], bool], limit: float = _LIMIT) -> None:
+    """The same, for code that blocks; `limit` in seconds."""
+    deadline = time.monotonic() + limit
     while not condition():
         if time.monotonic() > deadline:
             pytest.fail("the condition that the test waits for did not come true")
