@@ -5,15 +5,42 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from peers.programs.talking import serve
 from vercel.workflow import start
 
+from redis_world.connection.wires import WirePool
+from redis_world.lua import default_library
 from redis_world.vercel import use_redis_world
 
 PATIENCE: Final = 60.0
 CONCURRENCY: Final = 64
+
+
+@contextmanager
+def round_trips() -> Iterator[Counter[str]]:
+    """Count what goes to the server, by the scripts of one flight; plain commands are `log`."""
+    seen: Counter[str] = Counter()
+    names = {script.sha: script.name for script in default_library()}
+    ask = WirePool.ask
+
+    async def counted(self: WirePool, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        flight = {_name(command, names) for command in commands}
+        seen["+".join(sorted(flight))] += 1
+        return await ask(self, commands)
+
+    WirePool.ask = counted  # type: ignore[method-assign]
+    yield seen
+    WirePool.ask = ask  # type: ignore[method-assign]
+
+
+def _name(command: Sequence[Any], names: dict[str, str]) -> str:
+    head = [part.decode() if isinstance(part, bytes) else str(part) for part in command[:2]]
+    return names[head[1]] if head[0] == "EVALSHA" else "log"
 
 
 async def main(url: str) -> None:
@@ -25,15 +52,16 @@ async def main(url: str) -> None:
     async def answer(request: dict[str, Any]) -> dict[str, Any]:
         workflow, steps = getattr(figures_flows, request["workflow"]), request["steps"]
         begun = time.perf_counter()
-        run = await start(workflow, steps)
-        # By the World's hint: the SDK's own wait looks once a second.
-        ended = await adapter.world.runs.wait_for_terminal(
-            run.run_id, timeout=PATIENCE, resolve_data="none"
-        )
+        with round_trips() as seen:
+            run = await start(workflow, steps)
+            # By the World's hint: the SDK's own wait looks once a second.
+            ended = await adapter.world.runs.wait_for_terminal(
+                run.run_id, timeout=PATIENCE, resolve_data="none"
+            )
         seconds = time.perf_counter() - begun
         if ended.status != "completed" or await run.return_value() != steps:
             raise RuntimeError(f"{request} is {ended.status}")
-        return {"seconds": seconds}
+        return {"seconds": seconds, "round_trips": dict(seen)}
 
     worker = adapter.worker(concurrency=CONCURRENCY)
     working = asyncio.create_task(worker.run())

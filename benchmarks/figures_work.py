@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,7 +22,6 @@ from figures_base import (
     alternate,
     control,
     cpu_seconds,
-    monitored,
     rounded,
     script_stats,
 )
@@ -31,7 +30,6 @@ from peers.environments import Ask, program
 from peers.servers import private_redis
 from redis import Redis
 
-from redis_world.lua import default_library
 from redis_world.testing import Server
 
 __all__ = ["FIGURES"]
@@ -182,37 +180,42 @@ def _sdk() -> Iterator[tuple[Server, Redis, Ask]]:
             yield server, client, ask
 
 
+_DELIVERIES: Final = {"queue/claim", "queue/ack", "queue/ack+queue/claim"}
+"""What the worker asks for by itself, beside what the runtime asks the World for."""
+
+
 @cache
 def _sequence() -> tuple[Measured, Measured]:
     """Round trips, and milliseconds, of a step of a workflow with one after the other."""
-    names = {script.sha.encode(): script.name for script in default_library()}
-    with _sdk() as (server, client, ask):
+    with _sdk() as (_, _, ask):
 
-        def calls(steps: int) -> tuple[int, float]:
-            before = script_stats(client)
-            seconds = ask({"workflow": "sequence", "steps": steps})["seconds"]
-            return script_stats(client).since(before).calls, seconds
+        def calls(steps: int) -> tuple[Counter[str], float]:
+            answer = ask({"workflow": "sequence", "steps": steps})
+            return Counter(answer["round_trips"]), answer["seconds"]
 
         sides = (lambda: calls(SEQUENTIAL), lambda: calls(2 * SEQUENTIAL))
         alternate(1, *sides)
         short, long = alternate(SDK_ROUNDS, *sides)
-        with monitored(server) as seen:
-            calls(SEQUENTIAL)
-    asked = Counter(names[each.command[1]] for each in seen if each.command[0] == b"EVALSHA")
-    each = [count / SEQUENTIAL for count, _ in short]
-    slope = (median(c for c, _ in long) - median(c for c, _ in short)) / SEQUENTIAL
+
+    def of_step(found: Sequence[tuple[Counter[str], float]]) -> list[float]:
+        """What each further step takes is not what a short workflow takes by step."""
+        return [
+            sum(count for name, count in flights.items() if name not in _DELIVERIES) / SEQUENTIAL
+            for flights, _ in found
+        ]
+
+    each, twice = of_step(short), of_step(long)
+    flights = short[-1][0]
     trips = Measured(
-        median(each),
+        median(twice) - median(each),
         "",
-        f"scripts of a workflow of {SEQUENTIAL} steps, one after the other, by step; each one more"
-        f" takes {slope:.2f}. Of one workflow:"
-        f" {', '.join(f'{count} {name}' for name, count in asked.most_common())}",
+        "round trips that one more step takes, one after the other, beside the worker's own"
+        f" claims and acks. All of a workflow of {SEQUENTIAL} steps:"
+        f" {', '.join(f'{count} {name}' for name, count in flights.most_common())}",
         {
-            f"by step, of {SEQUENTIAL}": rounded(each, 2),
-            f"by step, of {2 * SEQUENTIAL}": rounded(
-                (count / 2 / SEQUENTIAL for count, _ in long), 2
-            ),
-            "of one workflow": dict(asked.most_common()),
+            f"of {SEQUENTIAL} steps, by {SEQUENTIAL}": rounded(each, 2),
+            f"of {2 * SEQUENTIAL} steps, by {SEQUENTIAL}": rounded(twice, 2),
+            "of one workflow": dict(flights.most_common()),
         },
     )
     walls = [seconds * 1000 / SEQUENTIAL for _, seconds in short]
