@@ -129,3 +129,31 @@ async def test_the_preload_travels_with_the_script(watched: tuple[RedisWorld, Mo
     commands = seen.commands()
     assert commands[0] == "EVALSHA"
     assert set(commands[1:]) <= {"XRANGE", "HMGET"}, "what goes behind it only reads"
+
+
+async def test_a_log_that_was_read_is_read_again_in_one_look(
+    watched: tuple[RedisWorld, Monitor],
+) -> None:
+    """The replays of a run read its log over and over, each time a little longer."""
+    world, seen = watched
+    run_id = await new_run(world)
+
+    async def add(first: int, count: int) -> None:
+        for number in range(first, first + count):
+            await write(world, run_id, step_created(f"step_{number}"))
+        seen.commands()
+
+    async def read(cursor: str | None = None) -> tuple[int, list[str]]:
+        page = await world.events.list(run_id, cursor=cursor, limit=1000)
+        return len(page.data), seen.commands()
+
+    look = ["XRANGE", "HMGET"]
+    await add(0, 198)
+    assert await read() == (200, [*look, *look])
+    assert await read() == (200, look)
+    await add(198, 60)
+    assert await read() == (260, look)
+    again = await world.events.create(run_id, event("run_started"))
+    assert (len(again.events or []), again.has_more) == (260, False)
+    assert seen.commands() == ["EVALSHA", *look]
+    assert await read(again.cursor) == (0, look)

@@ -15,6 +15,8 @@ from vercel.workflow._internal import world as w
 from redis_world import RedisWorld
 from redis_world.errors import WorldUnavailableError
 from redis_world.vercel import VercelWorld
+from redis_world.vercel.outbox import delivery
+from support import events as e
 from support.sdk import Site, attach, flows, hook_of, idle, settled, value_of
 from support.sdk_files import FOLDER
 
@@ -47,6 +49,59 @@ async def test_no_message_costs_a_call(here: VercelWorld, no_sends: list[str]) -
     assert await value_of(here, await sdk.start(flows.fan_out, 10)) is not None
     await idle(here.world)
     assert no_sends == []
+
+
+@pytest.mark.parametrize("count", [3, 40])
+async def test_a_replay_reads_its_log_with_its_start(
+    here: VercelWorld, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    asked: list[str | None] = []
+    read = here.world.events.list
+
+    async def counted(run_id: str, **options: Any) -> Any:
+        asked.append(options["cursor"])
+        return await read(run_id, **options)
+
+    monkeypatch.setattr(here.world.events, "list", counted)
+    assert await value_of(here, await sdk.start(flows.sequential, count)) == count
+    assert asked == []
+
+
+async def test_a_log_that_was_read_ahead_is_read_once(here: VercelWorld) -> None:
+    """What the same delivery has written, or what came since, is found by a further look."""
+    start = w.RunCreatedEventData(deployment_id="", workflow_name="by hand", input=b"")
+    created = await here.events_create(None, start.into_event())
+    assert created.run is not None
+    run_id = created.run.run_id
+
+    async def log() -> list[str]:
+        return [event.event_type for event in (await here.events_list(run_id)).data]
+
+    with delivery("__wkf_workflow_x", is_replay=True):
+        await here.events_create(run_id, w.RunStartedEvent())
+        before = await log()
+        await here.world.events.create(run_id, e.step_created("s"))
+        assert await log() == [*before, "step_created"]
+        await here.events_create(run_id, w.RunStartedEvent())
+        data = w.StepCreatedEventData(step_name="s", input=b"")
+        await here.events_create(run_id, data.into_event("step_2"))
+        assert await log() == [*before, "step_created", "step_created"]
+
+
+async def test_a_long_log_that_was_read_ahead_is_read_to_its_end(here: VercelWorld) -> None:
+    start = w.RunCreatedEventData(deployment_id="", workflow_name="by hand", input=b"")
+    created = await here.events_create(None, start.into_event())
+    assert created.run is not None
+    run_id = created.run.run_id
+    for number in range(100):
+        await here.world.events.create(run_id, e.step_created(f"step_{number}"))
+    with delivery("__wkf_workflow_x", is_replay=True):
+        await here.events_create(run_id, w.RunStartedEvent())
+        page = await here.events_list(run_id)
+    whole = await here.events_list(run_id)
+    assert page == whole
+    assert len(page.data) == 102
+    assert not page.has_more
 
 
 async def test_a_start_that_dies_before_it_queues_is_a_start(

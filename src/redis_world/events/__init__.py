@@ -17,7 +17,7 @@ from redis_world.errors import (
 )
 from redis_world.events import hook_events, run_events, step_events, wait_events
 from redis_world.events.batch import Batch, Item, parse_batch
-from redis_world.events.log import FIRST_PAGE, LogReader, slot_of
+from redis_world.events.log import Lengths, LogReader, slot_of
 from redis_world.events.request import Builder, Call, Request
 from redis_world.events.validation import parse_event, validate_event
 from redis_world.ids import MAX_SLOT, IdFactory, event_slot, new_request_id
@@ -75,6 +75,7 @@ class Events:
     def __init__(self, connection: Connection, ids: IdFactory) -> None:
         self._connection = connection
         self._ids = ids
+        self._lengths = Lengths()
 
     async def create(
         self,
@@ -210,7 +211,7 @@ class Events:
             EventNotFoundError: the run has no such event.
         """
         slot = event_slot(event_id)
-        reader = LogReader(self._connection, run_id, resolve_data)
+        reader = self._reader(run_id, resolve_data)
         events, _ = await reader.page(slot - 1, 1)
         if not events or slot_of(events[0]) != slot:
             raise EventNotFoundError(event_id)
@@ -237,7 +238,7 @@ class Events:
         place = None if cursor is None else parse_event_cursor(cursor)
         if limit is not None:
             check_limit(limit)
-        reader = LogReader(self._connection, run_id, resolve_data)
+        reader = self._reader(run_id, resolve_data)
         if sort_order == "desc":
             events, more = await reader.in_front_of(place, limit)
         elif limit is None:
@@ -267,7 +268,7 @@ class Events:
         place = None if cursor is None else parse_event_cursor(cursor)
         if limit is not None:
             check_limit(limit)
-        bare = LogReader(self._connection, run_id, "none")
+        bare = self._reader(run_id, "none")
         found = [
             slot_of(event)
             for event in await bare.all_behind(0)
@@ -396,32 +397,38 @@ class Events:
             self._connection, token, request.run_id, request.correlation_id, create
         )
 
+    def _reader(self, run_id: str, resolve_data: ResolveData) -> LogReader:
+        return LogReader(self._connection, self._lengths, run_id, resolve_data)
+
     async def _create_preloaded(self, request: Request) -> EventResult:
         """run_started with the beginning of the log."""
-        reader = LogReader(self._connection, request.run_id, request.resolve_data)
-        result, replies = await self._run(request, *reader.commands(0, FIRST_PAGE))
-        events, more = reader.parse(replies, 0, FIRST_PAGE)
+        reader = self._reader(request.run_id, request.resolve_data)
+        count = reader.first_page(0)
+        result, replies = await self._run(request, *reader.commands(0, count))
+        events, more = reader.parse(replies, 0, count)
         return _with_events(result, events, more=more)
 
     async def _preload(self, request: Request, result: EventResult) -> EventResult:
-        reader = LogReader(self._connection, request.run_id, request.resolve_data)
-        events, more = await reader.page(0, FIRST_PAGE)
+        reader = self._reader(request.run_id, request.resolve_data)
+        events, more = await reader.page(0, reader.first_page(0))
         return _with_events(result, events, more=more)
 
     async def _create_since(self, request: Request, after: int) -> EventResult:
-        reader = LogReader(self._connection, request.run_id, request.resolve_data)
-        result, replies = await self._run(request, *reader.commands(after, FIRST_PAGE))
-        events, more = reader.parse(replies, after, FIRST_PAGE)
+        reader = self._reader(request.run_id, request.resolve_data)
+        count = reader.first_page(after)
+        result, replies = await self._run(request, *reader.commands(after, count))
+        events, more = reader.parse(replies, after, count)
         events = await reader.rest(events, more=more)
         return _with_events(result, events, more=False, cursor=event_cursor(after))
 
     async def _create_counted(self, request: Request, event_count: int) -> EventResult:
-        reader = LogReader(self._connection, request.run_id, request.resolve_data)
-        result, replies = await self._run(request, *reader.commands(event_count, FIRST_PAGE))
+        reader = self._reader(request.run_id, request.resolve_data)
+        count = reader.first_page(event_count)
+        result, replies = await self._run(request, *reader.commands(event_count, count))
         if result.event is None or slot_of(result.event) <= event_count + 1:
             return result
         own = slot_of(result.event)
-        events, more = reader.parse(replies, event_count, FIRST_PAGE)
+        events, more = reader.parse(replies, event_count, count)
         if more and slot_of(events[-1]) < own - 1:
             events = await reader.rest(events, more=more)
         between = [event for event in events if slot_of(event) < own]
@@ -435,7 +442,7 @@ class Events:
             {"resolve_data": request.resolve_data},
         )
         run = run_from(request.run_id, reply[1], request.resolve_data)
-        reader = LogReader(self._connection, request.run_id, request.resolve_data)
+        reader = self._reader(request.run_id, request.resolve_data)
         events = await reader.all_behind(0)
         result = _with_events(result, events, more=False)
         ceiling = self._connection.config.max_events_per_run

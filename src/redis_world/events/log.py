@@ -14,11 +14,13 @@ from redis_world.ids import parse_event_id
 from redis_world.models import Event, ResolveData
 from redis_world.rows import event_from, pairs
 
-__all__ = ["FIRST_PAGE", "LogReader", "slot_of"]
+__all__ = ["Lengths", "LogReader", "slot_of"]
 
 FIRST_PAGE: Final = 64
 """Entries of the first round trip of an unlimited read: most logs are shorter."""
 NEXT_PAGE: Final = 1000
+_MEMORY: Final = 4096
+"""Of how many runs the lengths of their logs are remembered."""
 
 
 def slot_of(event: Event) -> int:
@@ -28,11 +30,37 @@ def slot_of(event: Event) -> int:
     return slot
 
 
+class Lengths:
+    """How long the logs were that were read last.
+
+    Replays read the log of one run over and over, each time a little longer: they ask for what
+    there is and what may have come since in one round trip.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+
+    def note(self, run_id: str, slot: int) -> None:
+        """A log was seen to have this slot."""
+        # What is asked for anew is forgotten last.
+        self._seen[run_id] = max(slot, self._seen.pop(run_id, 0))
+        if len(self._seen) > _MEMORY:
+            del self._seen[next(iter(self._seen))]
+
+    def first_page(self, run_id: str, after: int) -> int:
+        """How many events behind a slot a first look asks for."""
+        left = self._seen.get(run_id, 0) - after
+        return min(max(left, 0) + FIRST_PAGE, NEXT_PAGE)
+
+
 class LogReader:
     """Reads one run's log."""
 
-    def __init__(self, connection: Connection, run_id: str, resolve_data: ResolveData) -> None:
+    def __init__(
+        self, connection: Connection, lengths: Lengths, run_id: str, resolve_data: ResolveData
+    ) -> None:
         self._connection = connection
+        self._lengths = lengths
         self._run_id = run_id
         self._keys = connection.partitions.of(run_id).of_run(run_id)
         self._resolve_data: ResolveData = resolve_data
@@ -58,7 +86,13 @@ class LogReader:
             events.append(
                 event_from(self._run_id, slot, pairs(fields), payload, self._resolve_data)
             )
+        if events and len(entries) <= count:
+            self._lengths.note(self._run_id, after + len(events))
         return events, len(entries) > count
+
+    def first_page(self, after: int) -> int:
+        """How many events behind a slot a first look asks for."""
+        return self._lengths.first_page(self._run_id, after)
 
     async def page(self, after: int, count: int) -> tuple[list[Event], bool]:
         """Up to `count` events behind a slot, and whether there are more.
@@ -66,7 +100,7 @@ class LogReader:
         Where many are allowed it looks at a few first: asking for a thousand payloads takes time
         even where there are five.
         """
-        events, more = await self._read(after, min(count, FIRST_PAGE))
+        events, more = await self._read(after, min(count, self.first_page(after)))
         while more and len(events) < count:
             left = min(count - len(events), NEXT_PAGE)
             behind, more = await self._read(slot_of(events[-1]), left)
@@ -87,7 +121,7 @@ class LogReader:
 
     async def all_behind(self, after: int) -> list[Event]:
         """All events behind a slot."""
-        events, more = await self.page(after, FIRST_PAGE)
+        events, more = await self._read(after, self.first_page(after))
         return await self.rest(events, more=more)
 
     async def in_front_of(self, before: int | None, limit: int | None) -> tuple[list[Event], bool]:

@@ -16,7 +16,7 @@ from vercel.workflow.errors import FatalError
 from redis_world import RedisWorld, errors
 from redis_world.codec import Duration
 from redis_world.messages import step_of
-from redis_world.models import Event, EventResult, ResolveData
+from redis_world.models import Event, EventResult, Page, ResolveData
 from redis_world.paging import DEFAULT_LIMIT
 from redis_world.runs import TERMINAL
 from redis_world.vercel.outbox import ahead, delivery
@@ -164,38 +164,49 @@ class VercelWorld(w.World):
 
     async def events_create(self, run_id: str | None, data: w.Event) -> w.EventResult:
         resolve: ResolveData = "all" if data.event_type in _NEEDS_PAYLOADS else "none"
-        enqueue = ahead().message_for(run_id, data, self.get_environment())
+        here = ahead()
+        enqueue = here.message_for(run_id, data, self.get_environment())
+        reads_log = here.is_replay and data.event_type == "run_started"
+        # What the caller writes belongs to the log that it reads then.
+        here.log = None
         try:
             result = await self.world.events.create(
                 run_id,
                 data.model_dump(),
                 resolve_data=resolve,
-                skip_preload=True,
+                skip_preload=not reads_log,
                 enqueue=enqueue,
                 **_resume(data),
             )
         except errors.WorldError as error:
             raise await self._refusal(run_id or "", data, error) from error
         if enqueue is not None:
-            ahead().remember(enqueue, result.message_id or _NOT_STORED)
+            here.remember(enqueue, result.message_id or _NOT_STORED)
+        if reads_log and run_id is not None:
+            here.keep_log(run_id, result)
         return _sdk_result(data, result)
 
     async def events_list(
         self, run_id: str, *, pagination: w.PaginationOptions | None = None
     ) -> w.PaginatedResult[w.Event]:
         options = pagination or w.PaginationOptions()
+        begun: list[Event] = []
+        cursor = options.cursor
+        if cursor is None and options.limit is None and options.sort_order in (None, "asc"):
+            # What a replay asks for.
+            page = ahead().take_log(run_id)
+            if page is not None and not page.has_more:
+                return _sdk_page(page.data, page)
+            if page is not None:
+                begun, cursor = page.data, page.cursor
         with _translated():
             page = await self.world.events.list(
                 run_id,
-                limit=options.limit or _PAGE_EVENTS,
-                cursor=options.cursor,
+                limit=(options.limit or _PAGE_EVENTS) - len(begun),
+                cursor=cursor,
                 sort_order=options.sort_order or "asc",
             )
-        return w.PaginatedResult[w.Event](
-            data=[_sdk_event(event) for event in page.data],
-            cursor=page.cursor,
-            has_more=page.has_more,
-        )
+        return _sdk_page([*begun, *page.data], page)
 
     # -- streams ---------------------------------------------------------------------------
 
@@ -356,6 +367,13 @@ def _is_of_workflow(data: w.Event) -> bool:
 
 def _sdk_event(event: Event) -> w.Event:
     return w.EventAdaptor.from_wire(event.to_wire())
+
+
+def _sdk_page(events: Sequence[Event], end: Page[Event]) -> w.PaginatedResult[w.Event]:
+    """Events, behind which it goes on as behind this page."""
+    return w.PaginatedResult[w.Event](
+        data=[_sdk_event(event) for event in events], cursor=end.cursor, has_more=end.has_more
+    )
 
 
 def _sdk_result(data: w.Event, result: EventResult) -> w.EventResult:

@@ -1,11 +1,14 @@
-"""Which message the runtime will send after an event, so that the event can bring it along.
+"""What the runtime will ask for next, so that one round trip does for two.
 
 The runtime writes an event and then, in a second call, queues the message that goes with it. A
 process that dies between the two leaves a run that nobody ever wakes. So the adapter sends the
 message with the event, in one script, and answers the runtime's own `queue()` from memory.
 
-What was sent ahead is remembered in the context of the caller: a delivery, or the code that
-starts a run or resumes a hook.
+A replay begins with run_started, whose answer may have the log with it, and goes on to list the
+log: it is read ahead, too.
+
+What was sent and read ahead is remembered in the context of the caller: a delivery, or the code
+that starts a run or resumes a hook.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import Any, Final, TypeVar
 from vercel.workflow._internal import world as w
 
 from redis_world.messages import Enqueue, run_of, step_of
+from redis_world.models import Event, EventResult, Page
 
 __all__ = ["Ahead", "ahead", "delivery"]
 
@@ -31,7 +35,7 @@ _MEMORY: Final = 1024
 
 @dataclass(slots=True)
 class Ahead:
-    """What one caller has sent ahead, and what it needs to know for it."""
+    """What one caller has sent and read ahead, and what it needs to know for it."""
 
     queue_name: str | None = None
     """The queue that the present delivery came from; None outside of a delivery."""
@@ -41,6 +45,8 @@ class Ahead:
     """Run -> its queue, for the runs that the caller has looked up of late."""
     sent: dict[tuple[str, str], str] = field(default_factory=dict)
     """Run and step -> the message that the runtime has yet to ask for."""
+    log: tuple[str, Page[Event]] | None = None
+    """A run and the first page of its log, which the runtime has yet to ask for."""
 
     def learn(self, run: w.WorkflowRun) -> None:
         """Note the queue of a run: who resumes a hook looks up its run first."""
@@ -68,6 +74,22 @@ class Ahead:
             case _:
                 return None
 
+    def keep_log(self, run_id: str, result: EventResult) -> None:
+        """Note the log that has come with run_started."""
+        if result.events is not None:
+            page = Page[Event].model_construct(
+                None, data=result.events, cursor=result.cursor, has_more=bool(result.has_more)
+            )
+            self.log = (run_id, page)
+
+    def take_log(self, run_id: str) -> Page[Event] | None:
+        """The first page of a run's log, where it was read ahead, once.
+
+        Whatever is written after it was read wakes the run again.
+        """
+        kept, self.log = self.log, None
+        return kept[1] if kept is not None and kept[0] == run_id else None
+
     def remember(self, enqueue: Enqueue, message_id: str) -> None:
         """Note that a message was sent ahead."""
         _put(self.sent, _place(enqueue.payload), message_id)
@@ -83,7 +105,7 @@ _current: ContextVar[Ahead | None] = ContextVar("redis_world_ahead", default=Non
 
 
 def ahead() -> Ahead:
-    """What the present caller has sent ahead."""
+    """What the present caller has sent and read ahead."""
     found = _current.get()
     if found is None:
         found = Ahead()
