@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from redis_world.lua import default_library, script_root
+from redis_world.lua import default_library, origins, script_root
 
 if TYPE_CHECKING:
     from redis_world.lua import Script
@@ -41,17 +41,10 @@ class Place:
 
 def map_lines(script: Script) -> list[Place]:
     """For each line of an assembled script, where it comes from."""
-    places: list[Place] = []
-    file, line, in_header = script.name, 0, False
-    for text in script.source.splitlines():
-        if text.startswith("-- file: "):
-            file, line, in_header = text.removeprefix("-- file: "), 0, False
-        elif text == "-- arguments":
-            file, line, in_header = script.name, 1, True
-        elif not in_header:
-            line += 1
-        places.append(Place(file, max(line, 1)))
-    return places
+    return [
+        Place(script.name, 1) if origin is None else Place(*origin)
+        for origin in origins(script.source)
+    ]
 
 
 def run_luacheck(

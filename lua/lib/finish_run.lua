@@ -11,7 +11,9 @@
 
 -- A terminal event on a run that is over: the same request once more, or one more cancellation
 -- of a cancelled run; else it is refused.
-local function finish_again(keys, event, fields, status)
+-- @deferred
+local function finish_again(...)
+  local keys, event, fields, status = ...
   local slot = redis.call('HGET', keys.run, 'terminal_slot')
   local own = own_entry(keys.events, slot, event.op)
   if not own then

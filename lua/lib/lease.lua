@@ -4,13 +4,12 @@
 
 local EXPIRED_AT_ONCE = 100
 
--- Frees expired leases, a bounded number at a time. The receipt goes, so that a worker that was
--- only slow can change nothing any more; the message is due at once, with nobody to blame, or
--- dead after more lost leases than any series of restarts explains. Returns how many.
-local function expire_leases(base, topic, at, max_lost)
-  local leased = topic_key(base, topic, 'leased')
-  local expired = redis.call('ZRANGE', leased, '-inf', at, 'BYSCORE', 'LIMIT', 0,
-    EXPIRED_AT_ONCE)
+-- Frees leases that have expired. The receipt goes, so that a worker that was only slow can change
+-- nothing any more; the message is due at once, with nobody to blame, or dead after more lost
+-- leases than any series of restarts explains.
+-- @deferred
+local function free_leases(...)
+  local base, topic, at, max_lost, leased, expired = ...
   for _, message_id in ipairs(expired) do
     local key = message_key(base, topic, message_id)
     local message = load_message(key)
@@ -24,6 +23,16 @@ local function expire_leases(base, topic, at, max_lost)
       redis.call('ZADD', topic_key(base, topic, 'due'), at, message_id)
       release(base, message.run, message_id)
     end
+  end
+end
+
+-- Frees expired leases, a bounded number at a time. Returns how many.
+local function expire_leases(base, topic, at, max_lost)
+  local leased = topic_key(base, topic, 'leased')
+  local expired = redis.call('ZRANGE', leased, '-inf', at, 'BYSCORE', 'LIMIT', 0,
+    EXPIRED_AT_ONCE)
+  if #expired > 0 then
+    free_leases(base, topic, at, max_lost, leased, expired)
   end
   return #expired
 end

@@ -27,16 +27,29 @@ local function unpack_message(outbox)
   }
 end
 
+-- Sends the message at a time, under its delay; without a time, finds what an earlier run of the
+-- same request has sent. Returns the id of the message that stands for it, empty for none; and
+-- whether it is a new replay that is due now.
+-- @deferred
+local function carry(...)
+  local base, outbox, at = ...
+  local topic, message = unpack_message(outbox)
+  if not at then
+    -- Without any it was done meanwhile.
+    return standing(base, topic, message, run_queue_key(base, message.run)) or message.id
+  end
+  message.due_at = later(at, message.delay)
+  local sent, wakes = push(base, topic, at, message)
+  return sent or '', wakes
+end
+
 -- Sends the message, if there is one. Returns the id of the message that stands for it, empty
 -- for none, also when its step is over; and whether it is a new replay that is due now.
 local function send_along(base, at, outbox)
   if outbox == '' then
     return '', false
   end
-  local topic, message = unpack_message(outbox)
-  message.due_at = later(at, message.delay)
-  local sent, wakes = push(base, topic, at, message)
-  return sent or '', wakes
+  return carry(base, outbox, at)
 end
 
 -- Sends the message of an event that somebody waits for: where it does not wake the run now, the
@@ -51,10 +64,5 @@ end
 
 -- The id of the message that stands for one which an earlier run of the same request sent.
 local function sent_along(base, outbox)
-  if outbox == '' then
-    return ''
-  end
-  local topic, message = unpack_message(outbox)
-  -- Without any it was done meanwhile.
-  return standing(base, topic, message, run_queue_key(base, message.run)) or message.id
+  return outbox == '' and '' or carry(base, outbox)
 end

@@ -49,7 +49,9 @@ end
 
 -- Sends a message. Returns the id of the message that stands for it, or nil when its step is
 -- terminal and nothing is left to deliver; and whether it is a new replay that is due now.
-local function push(base, topic, at, message)
+-- @deferred
+local function push(...)
+  local base, topic, at, message = ...
   local bookkeeping = run_queue_key(base, message.run)
   local holder = standing(base, topic, message, bookkeeping)
   if holder then

@@ -67,7 +67,9 @@ local OF_CREATION = {
 
 -- The row of a step as it was when it was created, whatever has become of it: what the request that
 -- created it is told again.
-local function row_at_creation(row)
+-- @deferred
+local function row_at_creation(...)
+  local row = ...
   local hash = { 'status', 'pending', 'attempt', '0' }
   for i = 1, #row[1], 2 do
     local name, value = row[1][i], row[1][i + 1]

@@ -15,7 +15,9 @@ all that is left, as a Lua table. The loader turns the names into locals in fron
 code, so that neither the Lua nor the Python side ever counts positions. Files under
 `lib/` declare local functions and constants only, and are pasted in front of the script, each
 once, behind those that it includes itself. What the script has no way to reach is left out, its
-lines empty: the server would make a closure of each function at every call.
+lines empty: the server would make a closure of each function at every call. For the same reason
+what only a function below a line `-- @deferred` reaches is moved into it: most calls of the script
+do not get there.
 
 The name `resend` is the connection's to fill: `1` when it sends a call again whose reply was
 lost, else empty. A line `-- @unwaited` marks a script that only reads, or whose writes may be
@@ -36,10 +38,13 @@ from redis_world.errors import ScriptError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Argument", "Script", "ScriptLibrary", "default_library", "script_root"]
+__all__ = ["Argument", "Script", "ScriptLibrary", "default_library", "origins", "script_root"]
 
 _INCLUDE = re.compile(r"^--\s*@include\s+(\S+)\s*$")
 _UNWAITED = "-- @unwaited"
+_DEFERRED = "-- @deferred"
+_MARKER = "-- file: "
+_ARGUMENTS = "-- arguments"
 _DECLARATION = re.compile(r"^--\s*(KEYS|ARGV|Returns):\s*(.*)$")
 _NAME = re.compile(r"^[a-z][a-z0-9_]*(\.\.\.)?$")
 
@@ -164,7 +169,6 @@ class ScriptLibrary:
         parts: dict[str, str] = {}
         self._resolve(name, (), parts)
         own = parts.pop(name)
-        parts = _reachable(parts, own)
         summary, declared = _parse_header(name, own)
         keys, key_tail = _parse_names(name, "KEYS", declared["KEYS"])
         args, tail = _parse_names(name, "ARGV", declared["ARGV"])
@@ -183,10 +187,10 @@ class ScriptLibrary:
             lines.append(f"for i = {first}, #ARGV do {tail}[i - {first - 1}] = ARGV[i] end")
         source = "\n".join(
             [
-                *(f"-- file: {lib}\n{text}" for lib, text in parts.items()),
-                "-- arguments",
+                *_paste(parts, own),
+                _ARGUMENTS,
                 *lines,
-                f"-- file: {name}",
+                f"{_MARKER}{name}",
                 own.rstrip(),
                 "",
             ]
@@ -207,36 +211,96 @@ class _Declaration:
     first: int
     end: int
     words: frozenset[str]
+    is_deferred: bool
 
 
-def _reachable(libraries: Mapping[str, str], script: str) -> dict[str, str]:
-    """Libraries without what a script has no way to reach, with as many lines as before."""
-    declared: dict[str, list[_Declaration]] = {}
-    lines = {name: text.rstrip().split("\n") for name, text in libraries.items()}
-    to_follow = [_words(script.split("\n"))]
-    for name, own in lines.items():
-        first = 0
-        while first < len(own):
-            end = _end_of(own, first)
-            words = _words(own[first:end])
-            match = _TOP_LEVEL.match(own[first])
-            if match is None:
-                to_follow.append(words)
-            else:
-                found = _Declaration(name, first, end, words)
-                for each in match["names"].split(","):
-                    declared.setdefault(each.strip(), []).append(found)
-            first = end
-    kept: set[_Declaration] = set()
-    while to_follow:
-        for word in to_follow.pop():
-            for found in declared.get(word, ()):
-                if found not in kept:
-                    kept.add(found)
-                    to_follow.append(found.words)
-    for found in {each for some in declared.values() for each in some} - kept:
-        lines[found.library][found.first : found.end] = [""] * (found.end - found.first)
-    return {name: "\n".join(own) for name, own in lines.items()}
+class _Libraries:
+    """The declarations of some libraries, and which of them reach which."""
+
+    def __init__(self, libraries: Mapping[str, str], script: str) -> None:
+        self.lines = {name: text.rstrip().split("\n") for name, text in libraries.items()}
+        self.all: list[_Declaration] = []
+        """In order: none reaches one that is behind it."""
+        self._named: dict[str, list[_Declaration]] = {}
+        self._roots = [_words(script.split("\n"))]
+        for name, own in self.lines.items():
+            first = 0
+            while first < len(own):
+                end = _end_of(own, first)
+                words = _words(own[first:end])
+                match = _TOP_LEVEL.match(own[first])
+                if match is None:
+                    self._roots.append(words)
+                else:
+                    is_deferred = _DEFERRED in own[max(0, first - 1) : first]
+                    found = _Declaration(name, first, end, words, is_deferred)
+                    self.all.append(found)
+                    for each in match["names"].split(","):
+                        self._named.setdefault(each.strip(), []).append(found)
+                first = end
+
+    def reached(self, *, not_by: _Declaration | None = None) -> set[_Declaration]:
+        """What the script reaches, in some way that does not lead through one of them."""
+        found: set[_Declaration] = set()
+        to_follow = [*self._roots]
+        while to_follow:
+            for word in to_follow.pop():
+                for each in self._named.get(word, ()):
+                    if each not in found:
+                        found.add(each)
+                        if each is not not_by:
+                            to_follow.append(each.words)
+        return found
+
+
+def _paste(texts: Mapping[str, str], script: str) -> Iterator[str]:
+    """Libraries as they stand in front of a script, with empty lines for what is not there."""
+    libraries = _Libraries(texts, script)
+    left = libraries.reached()
+    moved: dict[_Declaration, list[_Declaration]] = {}
+    # From behind: one that another one alone reaches is moved there, and no longer special.
+    for deferred in reversed([each for each in libraries.all if each.is_deferred]):
+        if deferred in left:
+            alone = left - libraries.reached(not_by=deferred)
+            moved[deferred] = [each for each in libraries.all if each in alone]
+            left -= alone
+    for name, lines in libraries.lines.items():
+        yield f"{_MARKER}{name}"
+        done = 0
+        for each in libraries.all:
+            if each.library != name:
+                continue
+            if each not in left:
+                yield from lines[done : each.first]
+                yield from [""] * (each.end - each.first)
+                done = each.end
+            elif each in moved:
+                # They stand behind its first line, which is its head.
+                done, begun = each.first + 1, done
+                yield from lines[begun:done]
+                for own in moved[each]:
+                    yield f"{_MARKER}{own.library}:{own.first + 1}"
+                    yield from libraries.lines[own.library][own.first : own.end]
+                yield f"{_MARKER}{name}:{done + 1}"
+        yield from lines[done:]
+
+
+def origins(source: str) -> Iterator[tuple[str, int] | None]:
+    """For each line of an assembled script its file and its line there, from 1.
+
+    The lines that name the arguments come from no file, nor do those that name files.
+    """
+    place: tuple[str, int] | None = None
+    for text in source.splitlines():
+        if text == _ARGUMENTS:
+            place = None
+        if text.startswith(_MARKER):
+            name, _, line = text.removeprefix(_MARKER).partition(":")
+            place = (name, int(line or 1))
+            yield None
+        else:
+            yield place
+            place = place and (place[0], place[1] + 1)
 
 
 def _end_of(lines: list[str], first: int) -> int:

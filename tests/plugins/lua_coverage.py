@@ -27,7 +27,7 @@ from unittest.mock import patch
 import pytest
 from fakeredis.commands_mixins.scripting_mixin import LUA_MODULE, ScriptingCommandsMixin
 
-from redis_world.lua import ScriptLibrary, script_root
+from redis_world.lua import ScriptLibrary, origins, script_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 Lines = dict[str, set[int]]
 """File name, as in `-- file:`, to line numbers."""
 
-_MARKER = "-- file: "
 _CLOSING = re.compile(r"(?:\b(?:end|else)\b|[\s)},;])*(?:--.*)?")
 
 # The hook runs once per line, so it does as little as it can. `leave` gives back the lines
@@ -120,19 +119,20 @@ class _WatchedRuntime:
 
 def map_lines(root: Path, source: str, lines: Iterable[int]) -> Lines:
     """Lines of an assembled source to lines of the files below `root` that it is made of."""
+    texts = source.splitlines()
+    files: dict[str, list[str]] = {}
     places: dict[int, tuple[str, int]] = {}
-    texts = source.split("\n")
-    for number, text in enumerate(texts):
-        path = root / f"{text.removeprefix(_MARKER)}.lua"
-        if text.startswith(_MARKER) and path.is_file():
-            own = path.read_text(encoding="utf-8").rstrip().split("\n")
-            there = texts[number + 1 : number + 1 + len(own)]
-            if len(there) == len(own) and all(
-                text in ("", line) for text, line in zip(there, own, strict=True)
-            ):
-                name = text.removeprefix(_MARKER)
-                # Markers and lines count from 0 here, and from 1 in Lua.
-                places.update({number + 1 + i: (name, i) for i in range(1, len(own) + 1)})
+    for number, (text, origin) in enumerate(zip(texts, origins(source), strict=True), 1):
+        if origin is None:
+            continue
+        name, own_line = origin
+        if name not in files:
+            path = root / f"{name}.lua"
+            files[name] = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+        own = files[name]
+        # What is not what lies there was put in its place, such as the clock of a test.
+        if own_line <= len(own) and text == own[own_line - 1]:
+            places[number] = origin
     found: Lines = {}
     for line in lines:
         if line in places:

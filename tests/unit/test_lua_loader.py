@@ -6,7 +6,7 @@ import fakeredis
 import pytest
 
 from redis_world.errors import ScriptError
-from redis_world.lua import ScriptLibrary, default_library, script_root
+from redis_world.lua import ScriptLibrary, default_library, origins, script_root
 from redis_world.testing import available_kinds, redis_server
 
 if TYPE_CHECKING:
@@ -307,3 +307,48 @@ def test_our_own_scripts_are_found_once_per_process() -> None:
     assert default_library() is default_library()
     assert (script_root() / "events").is_dir()
     assert (script_root() / "lib").is_dir()
+
+
+def test_what_is_deferred_has_with_it_what_it_alone_reaches(folder: Folder) -> None:
+    library = """\
+local FEW = { 1, 2 }
+local MANY = { 3, 4 }
+local function both(n) return n end
+local function alone(list)
+  return #list
+end
+
+-- Says what it does.
+-- @deferred
+local function rare(...)
+  local n = ...
+  return both(n) + alone(MANY)
+end
+
+local function often(n)
+  if n == #FEW then
+    return rare(n)
+  end
+  return both(n)
+end"""
+    folder.write("lib/some", library)
+    folder.write(
+        "a/script",
+        header(includes=("lib/some",)) + "return { often(2), often(tonumber(ARGV[1])) }\n",
+    )
+    script = folder.script()
+    lines = script.source.split("\n")
+    inside = lines[lines.index("local function rare(...)") : lines.index("  local n = ...")]
+    assert {"local MANY = { 3, 4 }", "local function alone(list)"} <= {*inside}
+    assert lines.count("local function alone(list)") == 1
+    assert "local function both(n) return n end" not in inside
+    # Each line tells where it comes from, wherever it has gone.
+    texts = {name: (folder.root / f"{name}.lua").read_text() for name in ("lib/some", "a/script")}
+    seen: set[tuple[str, int]] = set()
+    for line, origin in zip(lines, origins(script.source), strict=False):
+        if origin is not None and line:
+            seen.add(origin)
+            assert line == texts[origin[0]].split("\n")[origin[1] - 1]
+    assert {("lib/some", line) for line, text in enumerate(library.split("\n"), 1) if text} <= seen
+    with fakeredis.FakeRedis() as client:
+        assert client.eval(script.source, 1, "k", "7") == [4, 7]
