@@ -46,5 +46,5 @@ create_step(keys, {
   at = at, spec = spec_version, op = op, corr = correlation_id, occ = occurred_at,
   data = created_data, payload = payload,
 }, correlation_id, step_name)
-local slot = begin_attempt(keys, event)
+local slot = begin_attempt(keys, event, 0)
 return step_reply(keys, slot, at, send_along(base, at, outbox), resolve_data)

@@ -2,5 +2,5 @@
 -- numbers cost more as arguments and come back in another shape when they are read again.
 local function now()
   local time = redis.call('TIME')
-  return time[1] .. string.sub(1000000 + time[2], 2, 4)
+  return time[1] .. string.sub('00000' .. time[2], -6, -4)
 end

@@ -6,15 +6,20 @@ local LOG_OPTIONAL = { 'corr', 'data', 'occ', 'resume', 'digest', 'token', 'owne
 -- entry, so that slots are dense and a rejected event consumes none. Optional fields are left out
 -- when they are empty or nil; so is the payload, which always has at least its tag byte.
 local function append(events, payloads, event)
-  local entry = { 'type', event.type, 'at', event.at, 'spec', event.spec, 'op', event.op }
+  -- With room for two or three more: a table that grows is laid out anew.
+  local entry = {
+    'type', event.type, 'at', event.at, 'spec', event.spec, 'op', event.op,
+    nil, nil, nil, nil, nil, nil,
+  }
+  local size = 8
   for _, name in ipairs(LOG_OPTIONAL) do
     local value = event[name]
     if value and value ~= '' then
-      entry[#entry + 1] = name
-      entry[#entry + 1] = value
+      entry[size + 1], entry[size + 2] = name, value
+      size = size + 2
     end
   end
-  local slot = string.sub(redis.call('XADD', events, '0-*', unpack(entry)), 3)
+  local slot = string.sub(redis.call('XADD', events, '0-*', unpack(entry, 1, size)), 3)
   if event.payload and event.payload ~= '' then
     redis.call('HSET', payloads, slot, event.payload)
   end

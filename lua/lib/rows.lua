@@ -1,16 +1,17 @@
 -- Entities as replies: the hash as it is stored, and the payloads that its slots point at.
 
-local PAYLOAD_SLOTS = { 'input_slot', 'output_slot', 'error_slot', 'metadata_slot' }
+local function is_payload_slot(name)
+  return name == 'input_slot' or name == 'output_slot' or name == 'error_slot'
+    or name == 'metadata_slot'
+end
 
 -- The payloads of an entity as slot, bytes, slot, bytes. `own` is the slot of the event that
 -- the caller just sent, whose payload it knows.
 local function resolve(payloads, hash, own)
   local slots = {}
   for i = 1, #hash, 2 do
-    for _, name in ipairs(PAYLOAD_SLOTS) do
-      if hash[i] == name and hash[i + 1] ~= own then
-        slots[#slots + 1] = hash[i + 1]
-      end
+    if is_payload_slot(hash[i]) and hash[i + 1] ~= own then
+      slots[#slots + 1] = hash[i + 1]
     end
   end
   local found = {}

@@ -109,12 +109,13 @@ local function add_step(keys, event, fields)
   return step_reply(keys, slot, event.at, sent, fields.resolve_data)
 end
 
--- Begins an attempt of a step that may begin one; the slot of its event.
-local function begin_attempt(keys, event)
-  redis.call('HDEL', keys.step, 'retry_after')
-  redis.call('HSETNX', keys.step, 'started_at', event.at)
-  redis.call('HINCRBY', keys.step, 'attempt', '1')
-  return change_step(keys, event, { 'status', 'running' })
+-- Begins an attempt of a step that may begin one; the slot of its event. `attempt` and `started_at`
+-- are the step's until now, the latter false before its first attempt.
+local function begin_attempt(keys, event, attempt, started_at)
+  return change_step(keys, event, {
+    'status', 'running', 'attempt', string.format('%.0f', attempt + 1),
+    'started_at', started_at or event.at,
+  })
 end
 
 -- Applies a step_started of a step that exists.
@@ -131,15 +132,20 @@ local function start_step(keys, event, fields)
     -- No work begins on a finished run, before anything else is looked at.
     return { 'RUN_EXPIRED', status }
   end
-  local _, step_refusal = open_step(keys.run, keys.step)
-  if step_refusal then
-    return step_refusal
+  local step = redis.call('HMGET', keys.step, 'status', 'retry_after', 'attempt', 'started_at')
+  local step_status, retry_after = step[1], step[2]
+  if not step_status then
+    return { 'STEP_NOT_FOUND' }
+  elseif is_terminal(step_status) then
+    return { 'STEP_TERMINAL', step_status }
+  elseif retry_after then
+    local wait = tonumber(retry_after) - tonumber(event.at)
+    if wait > 0 then
+      return { 'TOO_EARLY', string.format('%.0f', wait) }
+    end
+    redis.call('HDEL', keys.step, 'retry_after')
   end
-  local retry_after = redis.call('HGET', keys.step, 'retry_after')
-  if retry_after and tonumber(retry_after) > tonumber(event.at) then
-    return { 'TOO_EARLY', string.format('%.0f', tonumber(retry_after) - tonumber(event.at)) }
-  end
-  local slot = begin_attempt(keys, event)
+  local slot = begin_attempt(keys, event, step[3], step[4])
   remember(keys.ops, event.op, slot)
   return step_reply(keys, slot, event.at, send_along(keys.base, event.at, fields.outbox),
     fields.resolve_data)
