@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import redis.asyncio
 from peers.programs.talking import serve
 from vercel.workflow import start
 
-from redis_world.connection.wires import WirePool
+from redis_world.connection import sender
 from redis_world.lua import default_library
 from redis_world.vercel import use_redis_world
 
@@ -25,22 +26,22 @@ CONCURRENCY: Final = 64
 def round_trips() -> Iterator[Counter[str]]:
     """Count what goes to the server, by the scripts of one flight; plain commands are `log`."""
     seen: Counter[str] = Counter()
-    names = {script.sha: script.name for script in default_library()}
-    ask = WirePool.ask
+    names = {script.sha.encode(): script.name for script in default_library()}
+    round_trip = sender.round_trip
 
-    async def counted(self: WirePool, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        flight = {_name(command, names) for command in commands}
+    async def counted(
+        client: redis.asyncio.Redis, commands: Sequence[sender.Command], *args: Any
+    ) -> list[sender.Reply]:
+        flight = {
+            names[command[1]] if command[0] == b"EVALSHA" else "log"  # type: ignore[index]
+            for command in commands
+        }
         seen["+".join(sorted(flight))] += 1
-        return await ask(self, commands)
+        return await round_trip(client, commands, *args)
 
-    WirePool.ask = counted  # type: ignore[method-assign]
+    sender.round_trip = counted
     yield seen
-    WirePool.ask = ask  # type: ignore[method-assign]
-
-
-def _name(command: Sequence[Any], names: dict[str, str]) -> str:
-    head = [part.decode() if isinstance(part, bytes) else str(part) for part in command[:2]]
-    return names[head[1]] if head[0] == "EVALSHA" else "log"
+    sender.round_trip = round_trip
 
 
 async def main(url: str) -> None:

@@ -39,9 +39,11 @@ def replies_lost(times: int = 1, *, of: str | None = None) -> Iterator[None]:
     def is_meant(command: sender.Command) -> bool:
         return command[0] in (b"EVALSHA", "EVAL") and sha in (None, command[1])
 
-    async def round_trip(client: Any, commands: Sequence[sender.Command]) -> list[sender.Reply]:
+    async def round_trip(
+        client: Any, commands: Sequence[sender.Command], *packed: Any
+    ) -> list[sender.Reply]:
         nonlocal left
-        replies = await original(client, commands)
+        replies = await original(client, commands, *packed)
         if left and any(map(is_meant, commands)):
             left -= 1
             raise redis.exceptions.ConnectionError("lost on purpose")
@@ -164,10 +166,10 @@ async def test_a_message_of_an_event_that_is_done_already(world: RedisWorld) -> 
     run_id = await e.new_run(world)
     original = sender.round_trip
 
-    async def handle(client: Any, commands: Sequence[sender.Command]) -> list[sender.Reply]:
+    async def handle(client: Any, *commands: Any) -> list[sender.Reply]:
         """Meanwhile somebody takes the message and is done with it."""
         sender.round_trip = original
-        await original(client, commands)
+        await original(client, *commands)
         await world.queue.ack(await claim_one(world))
         raise redis.exceptions.ConnectionError("lost on purpose")
 

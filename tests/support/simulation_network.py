@@ -82,9 +82,9 @@ class Network:
         original = sender.round_trip
 
         async def round_trip(
-            client: redis.asyncio.Redis, commands: Sequence[sender.Command]
+            client: redis.asyncio.Redis, commands: Sequence[sender.Command], *packed: Any
         ) -> list[sender.Reply]:
-            return await self._pass(original, client, commands)
+            return await self._pass(original, client, commands, *packed)
 
         # Nobody waits for the next try: nothing is overloaded here.
         with (
@@ -109,6 +109,7 @@ class Network:
         original: Callable[..., Awaitable[list[Any]]],
         client: redis.asyncio.Redis,
         commands: Sequence[sender.Command],
+        *packed: Any,
     ) -> list[Any]:
         known = {
             place: self._scripts[command[1]]
@@ -120,7 +121,7 @@ class Network:
         loss = plan.losses.pop(0) if known and plan.losses else None
         if loss == "request":
             await self._lose(plan)
-        replies = await original(client, commands)
+        replies = await original(client, commands, *packed)
         for place, script in known.items():
             if isinstance(replies[place], list):
                 done = _execution(script, commands[place], replies[place])

@@ -84,10 +84,10 @@ async def counted(
     original = sender.round_trip
 
     async def round_trip(
-        client: redis.asyncio.Redis, commands: Sequence[sender.Command]
+        client: redis.asyncio.Redis, commands: Sequence[sender.Command], *packed: Any
     ) -> list[sender.Reply]:
         sizes.append(len(commands))
-        return await original(client, commands)
+        return await original(client, commands, *packed)
 
     monkeypatch.setattr(sender, "round_trip", round_trip)
     client = ready_client(backend)

@@ -29,8 +29,8 @@ from redis_world.connection.sender import (
     Patience,
     Reply,
     Sender,
-    check,
     encode,
+    pack,
     round_trip,
 )
 from redis_world.connection.sentinels import SentinelPool, meet_sentinels
@@ -278,14 +278,16 @@ class Connection:
             await self.open()
         script = self._library[name]
         row: Command = (b"EVALSHA", script.sha.encode(), *script.arrange(keys, args))
-        size = check(row)
+        packed = pack(row)
         slot = None
         if self._source.is_cluster:
             slot = slot_of(row)
             end = _FIRST_KEY + len(script.keys)
             row = (*row[:2], len(script.keys) + 1, *row[3:end], fence_of(row[3]), *row[end:])
+            packed = pack(row)
+        behind = [*map(encode, commands)]
         sender = state.routes.sender_of(slot)
-        return await sender.submit([row, *map(encode, commands)], {0: script}, slot, size=size)
+        return await sender.submit([row, *behind], {0: script}, slot, packed + pack(*behind))
 
     async def execute(self, *commands: Command) -> list[Reply]:
         """Run commands in order, in one round trip; they may be run again, so they read.

@@ -27,7 +27,7 @@ from redis_world.errors import InvalidInputError, NotDurableError
 from redis_world.lua import Argument, Script
 from redis_world.text import utf8
 
-__all__ = ["Command", "Patience", "Reply", "Sender", "check", "encode", "round_trip"]
+__all__ = ["Command", "Patience", "Reply", "Sender", "encode", "pack", "round_trip"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ _LAG: Final = 0.05
 class Request:
     """Some commands in order, answered together."""
 
-    __slots__ = ("commands", "future", "scripts", "sender", "size", "slot")
+    __slots__ = ("commands", "future", "packed", "scripts", "sender", "size", "slot")
 
     def __init__(
         self,
@@ -67,11 +67,13 @@ class Request:
         scripts: dict[int, Script],
         future: asyncio.Future[list[Reply]],
         slot: int | None,
-        size: int,
+        packed: bytes | None,
     ) -> None:
         self.commands = commands
-        self.size = size
-        """Bytes that it sends, nearly."""
+        self.packed = packed
+        """The commands as they travel; None where they are yet to be packed."""
+        self.size = 0 if packed is None else len(packed)
+        """Bytes that it sends, where much is sent."""
         self.scripts = scripts
         """Position -> script, for those of the commands that are EVALSHA."""
         self.future = future
@@ -94,11 +96,13 @@ class Request:
                 extra = int(row[_ROW]) - len(script.keys)
                 row[_ROW + script.resend_at + extra] = b"1"
                 self.commands[place] = tuple(row)
+        self.packed = None
 
     def send_source(self) -> None:
         """Send the scripts themselves: the server does not have them."""
         for place, script in self.scripts.items():
             self.commands[place] = ("EVAL", script.source, *self.commands[place][_ROW:])
+        self.packed = None
 
 
 class Sender:
@@ -133,18 +137,17 @@ class Sender:
         commands: list[Command],
         scripts: dict[int, Script],
         slot: int | None = None,
-        *,
-        size: int = 0,
+        packed: bytes | None = None,
     ) -> list[Reply]:
         """Send commands in order, with whatever else is sent in this tick of the loop.
 
         Args:
-            commands: as `check` or `encode` let them pass.
+            commands: as `pack` or `encode` let them pass.
             scripts: position -> script, for those of the commands that are EVALSHA.
             slot: of their keys, in a cluster.
-            size: bytes that they are, nearly.
+            packed: all of them as they travel, by who has packed them.
         """
-        request = Request(commands, scripts, self._loop.create_future(), slot, size)
+        request = Request(commands, scripts, self._loop.create_future(), slot, packed)
         request.sender = self
         if not self._pending:
             self._loop.call_soon(self._flush)
@@ -266,12 +269,18 @@ class Sender:
     async def _ask(self, batch: list[Request]) -> list[tuple[Request, list[Reply]]]:
         """Each request of a batch with its replies."""
         commands = [command for request in batch for command in request.commands]
+        packed = [
+            pack(*request.commands) if request.packed is None else request.packed
+            for request in batch
+        ]
         wait = self._wait_command if any(request.is_waited for request in batch) else None
         if wait is not None:
             # Waiting covers what its own connection has written, and all before it. A call that
             # finds itself done, by an earlier try or a rival, would write and wait for nothing.
-            commands += [("HSET", _waited_key(batch), "waited", "1"), wait]
-        replies = iter(await round_trip(self._client, commands))
+            mark = ("HSET", _waited_key(batch), "waited", "1")
+            commands += [mark, wait]
+            packed.append(pack(mark, wait))
+        replies = iter(await round_trip(self._client, commands, packed))
         answered = [(request, [next(replies) for _ in request.commands]) for request in batch]
         if wait is None:
             return answered
@@ -292,11 +301,15 @@ class Sender:
             request.future.set_exception(NotDurableError(text))
 
 
-async def round_trip(client: redis.asyncio.Redis, commands: Sequence[Command]) -> list[Reply]:
-    """Send commands once; their replies in order, errors among them."""
+async def round_trip(
+    client: redis.asyncio.Redis,
+    commands: Sequence[Command],
+    packed: Sequence[bytes] | None = None,
+) -> list[Reply]:
+    """Send commands once, packed already or not; their replies in order, errors among them."""
     pool = client.connection_pool
     if isinstance(pool, WirePool):
-        replies = await pool.ask(commands)
+        replies = await pool.ask(commands, packed)
         for place, command in enumerate(commands):
             reply = replies[place]
             if isinstance(reply, redis.exceptions.ConnectionError):
@@ -413,19 +426,19 @@ def _is_reached(reply: Reply) -> bool:
     return isinstance(count, int) and count > 0
 
 
-def check(command: Command) -> int:
-    """Check arguments here, call by call: an error inside the pipeline would be everybody's.
+def pack(*commands: Command) -> bytes:
+    """Commands as they travel.
 
-    Returns:
-        The bytes that the command is.
+    They are packed call by call: an error inside the pipeline would be everybody's.
 
     Raises:
-        InvalidInputError: it has an argument that can't be sent.
+        InvalidInputError: there is an argument that can't be sent.
     """
     try:
-        return len(hiredis.pack_command(command))  # type: ignore[arg-type]
+        return b"".join([hiredis.pack_command(command) for command in commands])  # type: ignore[arg-type]
     except (TypeError, UnicodeEncodeError):
-        encode(command)
+        for command in commands:
+            encode(command)
         raise
 
 

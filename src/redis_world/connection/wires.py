@@ -142,8 +142,17 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
         self._making = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def ask(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """Send commands, each on a wire that nobody else uses meanwhile; replies in order.
+    async def ask(
+        self, commands: Sequence[Sequence[Any]], packed: Sequence[bytes] | None = None
+    ) -> list[Any]:
+        """Send commands on a wire that nobody else uses meanwhile.
+
+        Args:
+            commands: what is asked.
+            packed: all of it as it travels, by who has packed it already.
+
+        Returns:
+            The replies in order, errors among them.
 
         Raises:
             redis.exceptions.RedisError, OSError: there is no connection, or it was lost.
@@ -152,7 +161,8 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
             return []
         wire = await self._take()
         try:
-            packed = [hiredis.pack_command(command) for command in commands]  # type: ignore[arg-type]
+            if packed is None:
+                packed = [hiredis.pack_command(command) for command in commands]  # type: ignore[arg-type]
             return await wire.ask(b"".join(packed), len(commands))
         except BaseException:
             # What comes on it now would be an answer that nobody waits for.
