@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import cbor2
@@ -128,8 +129,12 @@ def to_ms(moment: datetime) -> int:
     return (moment - _EPOCH) // _MILLISECOND
 
 
+@lru_cache(maxsize=1024)
 def from_ms(value: bytes | str | float) -> datetime:
-    """The UTC time of milliseconds since the epoch."""
+    """The UTC time of milliseconds since the epoch.
+
+    The same times come again and again: an event's own is that of what it has changed.
+    """
     return _EPOCH + timedelta(milliseconds=int(value))
 
 

@@ -28,15 +28,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis_world.errors import ScriptError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 __all__ = ["Argument", "Script", "ScriptLibrary", "default_library", "origins", "script_root"]
 
@@ -54,6 +53,15 @@ _TOP_LEVEL = re.compile(r"^local (?:function )?(?P<names>\w+(?: *, *\w+)*)")
 _RESEND = "resend"
 
 Argument = str | bytes | int | float
+
+_Pick = Callable[[Mapping[str, Any]], Iterable[Any]]
+
+
+def _picker(names: Sequence[str]) -> _Pick:
+    """What takes the values of these names out of a mapping, in this order."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda values: [values[name] for name in names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,12 @@ class Script:
     """The place of `resend` in an arranged row; None when the script does not ask."""
     waited: bool
     """Whether the World's `durability` is of concern to what the script writes."""
+    _pick_keys: _Pick = field(init=False, repr=False, compare=False)
+    _pick_args: _Pick = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_pick_keys", _picker(self.keys))
+        object.__setattr__(self, "_pick_args", _picker(self.args))
 
     def arrange(
         self,
@@ -91,9 +105,7 @@ class Script:
             ScriptError: a name is missing or unknown.
         """
         try:
-            row: list[Any] = [len(self.keys)]
-            row += [keys[name] for name in self.keys]
-            row += [args[name] for name in self.args]
+            row: list[Any] = [len(self.keys), *self._pick_keys(keys), *self._pick_args(args)]
             expected = len(self.args)
             if self.resend_at is not None:
                 row.insert(self.resend_at, b"")

@@ -83,10 +83,24 @@ def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
+def _fields(*names: str, suffix: str = "") -> tuple[tuple[str, bytes], ...]:
+    """Names of a model's fields, each with that of its field in the hash."""
+    return tuple((name, f"{name}{suffix}".encode()) for name in names)
+
+
+_OUTCOMES: Final = _fields("input", "output", "error", suffix="_slot")
+_METADATA: Final = _fields("metadata", suffix="_slot")
+_RUN_TIMES: Final = _fields("created_at", "started_at", "completed_at", "updated_at", "expired_at")
+_STEP_TIMES: Final = _fields(
+    "created_at", "started_at", "completed_at", "updated_at", "retry_after"
+)
+_HOOK_TIMES: Final = _fields("created_at", "token_retention_until")
+
+
 def _payloads(
     hash_: Mapping[bytes, bytes],
     found: Sequence[bytes],
-    names: Sequence[str],
+    fields: Sequence[tuple[str, bytes]],
     own: Own,
     resolve_data: ResolveData,
 ) -> dict[str, Any]:
@@ -95,8 +109,8 @@ def _payloads(
         return {}
     blobs = pairs(found)
     values: dict[str, Any] = {}
-    for name in names:
-        slot = hash_.get(f"{name}_slot".encode())
+    for name, pointer in fields:
+        slot = hash_.get(pointer)
         if slot is None:
             continue
         if slot in own:
@@ -106,8 +120,8 @@ def _payloads(
     return values
 
 
-def _times(hash_: Mapping[bytes, bytes], names: Sequence[str]) -> dict[str, Any]:
-    return {name: from_ms(ms) for name in names if (ms := hash_.get(name.encode())) is not None}
+def _times(hash_: Mapping[bytes, bytes], fields: Sequence[tuple[str, bytes]]) -> dict[str, Any]:
+    return {name: from_ms(ms) for name, key in fields if (ms := hash_.get(key)) is not None}
 
 
 def run_from(
@@ -122,8 +136,8 @@ def run_from(
         "spec_version": int(hash_[b"spec_version"]),
         "status": hash_[b"status"].decode(),
         "attributes": {k.decode(): v.decode() for k, v in pairs(row[2]).items()},
-        **_times(hash_, ("created_at", "started_at", "completed_at", "updated_at", "expired_at")),
-        **_payloads(hash_, row[1], ("input", "output", "error"), own or {}, resolve_data),
+        **_times(hash_, _RUN_TIMES),
+        **_payloads(hash_, row[1], _OUTCOMES, own or {}, resolve_data),
     }
     for name in ("error_code", "encryption_public_key"):
         if (blob := hash_.get(name.encode())) is not None:
@@ -146,10 +160,8 @@ def step_from(
             "status": hash_[b"status"].decode(),
             "attempt": int(hash_[b"attempt"]),
             "spec_version": int(hash_[b"spec_version"]),
-            **_times(
-                hash_, ("created_at", "started_at", "completed_at", "updated_at", "retry_after")
-            ),
-            **_payloads(hash_, row[1], ("input", "output", "error"), own or {}, resolve_data),
+            **_times(hash_, _STEP_TIMES),
+            **_payloads(hash_, row[1], _OUTCOMES, own or {}, resolve_data),
         },
     )
 
@@ -175,8 +187,8 @@ def hook_from(
             "is_webhook": hash_[b"is_webhook"] == b"1",
             "is_system": hash_[b"is_system"] == b"1",
             "resume_context": _resume_context(context),
-            **_times(hash_, ("created_at", "token_retention_until")),
-            **_payloads(hash_, row[1], ("metadata",), own or {}, resolve_data),
+            **_times(hash_, _HOOK_TIMES),
+            **_payloads(hash_, row[1], _METADATA, own or {}, resolve_data),
         },
     )
 

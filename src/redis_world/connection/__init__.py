@@ -285,9 +285,11 @@ class Connection:
             end = _FIRST_KEY + len(script.keys)
             row = (*row[:2], len(script.keys) + 1, *row[3:end], fence_of(row[3]), *row[end:])
             packed = pack(row)
-        behind = [*map(encode, commands)]
-        sender = state.routes.sender_of(slot)
-        return await sender.submit([row, *behind], {0: script}, slot, packed + pack(*behind))
+        rows = [row]
+        if commands:
+            rows += map(encode, commands)
+            packed += pack(*rows[1:])
+        return await state.routes.sender_of(slot).submit(rows, {0: script}, slot, packed)
 
     async def execute(self, *commands: Command) -> list[Reply]:
         """Run commands in order, in one round trip; they may be run again, so they read.

@@ -37,12 +37,18 @@ _TYPED: Final[dict[str, type[Exception]]] = {
 
 def first_refusal(replies: Iterable[Any]) -> Exception | None:
     """The first error among replies."""
-    return next((reply for reply in replies if isinstance(reply, Exception)), None)
+    for reply in replies:  # of each call of each batch: a generator takes three times as long
+        if isinstance(reply, Exception):
+            return reply
+    return None
 
 
 def lacks_script(replies: Sequence[Any]) -> bool:
     """Whether a script of a pipeline was not there."""
-    return any(isinstance(reply, redis.exceptions.NoScriptError) for reply in replies)
+    for reply in replies:  # noqa: SIM110 - as above
+        if isinstance(reply, redis.exceptions.NoScriptError):
+            return True
+    return False
 
 
 def _has_code(error: Exception, codes: Sequence[str]) -> bool:

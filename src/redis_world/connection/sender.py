@@ -16,6 +16,7 @@ import redis.exceptions
 
 from redis_world.config import WorldConfig
 from redis_world.connection.refusals import (
+    first_refusal,
     is_elsewhere,
     is_lost,
     is_passing,
@@ -231,7 +232,9 @@ class Sender:
                 if place and place % _ANSWERED_AT_ONCE == 0:
                     # Those who have theirs may send on while the others get theirs.
                     await asyncio.sleep(0)
-                passing = next(filter(self._may_be_done_later, replies), None)
+                passing = None
+                if first_refusal(replies) is not None:
+                    passing = next(filter(self._may_be_done_later, replies), None)
                 if passing is None:
                     _answer(request, replies)
                 else:
