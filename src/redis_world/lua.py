@@ -133,6 +133,7 @@ class ScriptLibrary:
         self._root = root
         self._overrides = dict(overrides or {})
         self._scripts: dict[str, Script] = {}
+        self._all: tuple[Script, ...] | None = None
 
     def __getitem__(self, name: str) -> Script:
         script = self._scripts.get(name)
@@ -142,10 +143,12 @@ class ScriptLibrary:
 
     def __iter__(self) -> Iterator[Script]:
         """Every script, libraries left out, by name."""
-        for path in sorted(self._root.rglob("*.lua")):
-            name = path.relative_to(self._root).with_suffix("").as_posix()
-            if not name.startswith("lib/"):
-                yield self[name]
+        if self._all is None:
+            # Once: each World that is opened looks at all of them.
+            paths = sorted(self._root.rglob("*.lua"))
+            names = [path.relative_to(self._root).with_suffix("").as_posix() for path in paths]
+            self._all = tuple(self[name] for name in names if not name.startswith("lib/"))
+        return iter(self._all)
 
     def _read(self, name: str, chain: tuple[str, ...]) -> str:
         if name in self._overrides:

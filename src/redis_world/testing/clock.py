@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cache
 from typing import Final
 
 from redis_world.codec import Duration, from_ms, to_duration_ms, to_ms
@@ -41,8 +42,9 @@ class ManualClock:
         self._now = 0
 
     @staticmethod
+    @cache
     def library() -> ScriptLibrary:
-        """The package's scripts with this clock in them."""
+        """The package's scripts with this clock in them, the same ones each time."""
         return ScriptLibrary(script_root(), {"lib/clock": _CLOCK})
 
     @property
