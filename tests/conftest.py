@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from redis_world import RedisWorld
 from redis_world.testing import ManualClock
-from support.backends import KINDS, Backend, Servers
+from support.backends import KINDS, UNMEASURED, Backend, Servers
 
 pytest_plugins = ["plugins.lua_coverage"]
 
@@ -46,6 +46,17 @@ async def clocked(backend: Backend) -> AsyncIterator[tuple[RedisWorld, ManualClo
     """An open World whose scripts see a clock that stands still, at first at the present."""
     async with backend.world(library=ManualClock.library()) as world:
         yield world, await ManualClock(world).set()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Measure the coverage of behaviour tests on the embedded server and one real one.
+
+    On the others the same tests run the same code, and measuring takes as long as they do.
+    """
+    for item in items:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        if any(params.get(name) in UNMEASURED for name in ("backend", "real_backend", "site")):
+            item.add_marker(pytest.mark.no_cover)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

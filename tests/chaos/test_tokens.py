@@ -1,6 +1,6 @@
 """Random rivals for hook tokens that lie in other partitions, judged behind every script call.
 
-`make chaos` runs the long form: 20 seeds of 20,000 steps on both servers, and tells how many other
+`make chaos` runs the long form: 20 seeds of 5,000 steps on both servers, and tells how many other
 seeds find each mutant.
 """
 
@@ -32,7 +32,7 @@ from support.token_stage import Stage, staged
 
 IS_LONG: Final = os.environ.get("REDIS_WORLD_CHAOS") == "long"
 SEEDS: Final = 20 if IS_LONG else 4
-STEPS: Final = 20_000 if IS_LONG else 300
+STEPS: Final = 5_000 if IS_LONG else 300
 MUTANT_SEEDS: Final = 12
 MUTANT_STEPS: Final = 600
 

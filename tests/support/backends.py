@@ -30,6 +30,8 @@ CLUSTER: Final = "cluster"
 """Three masters of Redis 7, 16 partitions of each namespace, and a user of few rights."""
 SENTINEL: Final = "sentinel"
 """A master and a replica of Redis 7 that change places, or die, every few seconds."""
+UNMEASURED: Final = ("redis8", "valkey9", CLUSTER, SENTINEL)
+"""On which the tests run code that they have run on the others already."""
 PASSWORD: Final = "secret"
 PARTITIONS: Final = 16
 
