@@ -19,6 +19,7 @@ import pytest
 from redis_world import RedisWorld
 from redis_world.checkup import check_up
 from redis_world.config import WorldConfig
+from redis_world.connection.sentinels import SentinelPool
 from redis_world.errors import ConfigurationError, NotDurableError, WorldUnavailableError
 from redis_world.queue import Enqueue
 from redis_world.testing import ServerUnavailableError, check_invariants, redis_server
@@ -121,6 +122,24 @@ def test_a_master_that_pauses_is_not_replaced(guarded: Guarded) -> None:
     guarded.wait_until_sound()
     with contextlib.closing(guarded.client()) as client:
         assert client.set("written", "here")
+
+
+async def test_a_connection_is_made_while_others_are_dropped(guarded: Guarded) -> None:
+    """One batch that fails drops what is idle, while another one asks where the master is."""
+    async with RedisWorld(guarded.url) as world:
+        run_id = await e.new_run(world)
+        state = world.connection._state
+        assert state is not None
+        pool = state.routes.clients[0].connection_pool
+        assert isinstance(pool, SentinelPool)
+        for _ in range(100):
+            await pool.disconnect(inuse_connections=False)
+            asked = asyncio.gather(*(pool.ask([("PING",)]) for _ in range(4)))
+            while not asked.done():
+                await asyncio.sleep(0)
+                await pool.disconnect(inuse_connections=False)
+            assert await asked == [[b"PONG"]] * 4
+        assert (await world.runs.get(run_id)).status == "running"
 
 
 async def test_sentinels_that_do_not_know_the_service(guarded: Guarded) -> None:

@@ -16,8 +16,10 @@ class SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, WirePool):
 
     async def disconnect(self, inuse_connections: bool = True) -> None:  # noqa: FBT001
         await super().disconnect(inuse_connections)
-        # They belong to nobody else, and connect again when they are asked.
-        await self.sentinel_manager.aclose()
+        if inuse_connections:
+            # Those to the Sentinels belong to nobody else. With the idle ones they stay: at any
+            # time another connection may be asking where the master is.
+            await self.sentinel_manager.aclose()
 
 
 async def meet_sentinels(pool: SentinelPool) -> None:
