@@ -190,23 +190,19 @@ class VercelWorld(w.World):
         self, run_id: str, *, pagination: w.PaginationOptions | None = None
     ) -> w.PaginatedResult[w.Event]:
         options = pagination or w.PaginationOptions()
-        begun: list[Event] = []
-        cursor = options.cursor
-        if cursor is None and options.limit is None and options.sort_order in (None, "asc"):
-            # What a replay asks for.
-            page = ahead().take_log(run_id)
-            if page is not None and not page.has_more:
-                return _sdk_page(page.data, page)
-            if page is not None:
-                begun, cursor = page.data, page.cursor
+        if options.cursor is None and not options.limit and options.sort_order != "desc":
+            # As a replay begins to read.
+            begun = ahead().take_log(run_id)
+            if begun is not None:
+                return _sdk_page(begun)
         with _translated():
             page = await self.world.events.list(
                 run_id,
-                limit=(options.limit or _PAGE_EVENTS) - len(begun),
-                cursor=cursor,
+                limit=options.limit or _PAGE_EVENTS,
+                cursor=options.cursor,
                 sort_order=options.sort_order or "asc",
             )
-        return _sdk_page([*begun, *page.data], page)
+        return _sdk_page(page)
 
     # -- streams ---------------------------------------------------------------------------
 
@@ -369,10 +365,11 @@ def _sdk_event(event: Event) -> w.Event:
     return w.EventAdaptor.from_wire(event.to_wire())
 
 
-def _sdk_page(events: Sequence[Event], end: Page[Event]) -> w.PaginatedResult[w.Event]:
-    """Events, behind which it goes on as behind this page."""
+def _sdk_page(page: Page[Event]) -> w.PaginatedResult[w.Event]:
     return w.PaginatedResult[w.Event](
-        data=[_sdk_event(event) for event in events], cursor=end.cursor, has_more=end.has_more
+        data=[_sdk_event(event) for event in page.data],
+        cursor=page.cursor,
+        has_more=page.has_more,
     )
 
 
