@@ -30,7 +30,6 @@ from redis_world.connection.sender import (
     Reply,
     Sender,
     encode,
-    pack,
     round_trip,
 )
 from redis_world.connection.sentinels import SentinelPool, meet_sentinels
@@ -278,18 +277,13 @@ class Connection:
             await self.open()
         script = self._library[name]
         row: Command = (b"EVALSHA", script.sha.encode(), *script.arrange(keys, args))
-        packed = pack(row)
         slot = None
         if self._source.is_cluster:
             slot = slot_of(row)
             end = _FIRST_KEY + len(script.keys)
             row = (*row[:2], len(script.keys) + 1, *row[3:end], fence_of(row[3]), *row[end:])
-            packed = pack(row)
-        rows = [row]
-        if commands:
-            rows += map(encode, commands)
-            packed += pack(*rows[1:])
-        return await state.routes.sender_of(slot).submit(rows, {0: script}, slot, packed)
+        rows = [row, *map(encode, commands)]
+        return await state.routes.sender_of(slot).submit(rows, {0: script}, slot)
 
     async def execute(self, *commands: Command) -> list[Reply]:
         """Run commands in order, in one round trip; they may be run again, so they read.

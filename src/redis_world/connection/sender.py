@@ -28,7 +28,7 @@ from redis_world.errors import InvalidInputError, NotDurableError
 from redis_world.lua import Argument, Script
 from redis_world.text import utf8
 
-__all__ = ["Command", "Patience", "Reply", "Sender", "encode", "pack", "round_trip"]
+__all__ = ["Command", "Patience", "Reply", "Sender", "encode", "round_trip"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ _LAG: Final = 0.05
 class Request:
     """Some commands in order, answered together."""
 
-    __slots__ = ("commands", "future", "packed", "scripts", "sender", "size", "slot")
+    __slots__ = ("commands", "future", "packed", "scripts", "sender", "slot")
 
     def __init__(
         self,
@@ -68,13 +68,10 @@ class Request:
         scripts: dict[int, Script],
         future: asyncio.Future[list[Reply]],
         slot: int | None,
-        packed: bytes | None,
     ) -> None:
         self.commands = commands
-        self.packed = packed
-        """The commands as they travel; None where they are yet to be packed."""
-        self.size = 0 if packed is None else len(packed)
-        """Bytes that it sends, where much is sent."""
+        self.packed = pack(commands)
+        """The commands as they travel."""
         self.scripts = scripts
         """Position -> script, for those of the commands that are EVALSHA."""
         self.future = future
@@ -97,13 +94,13 @@ class Request:
                 extra = int(row[_ROW]) - len(script.keys)
                 row[_ROW + script.resend_at + extra] = b"1"
                 self.commands[place] = tuple(row)
-        self.packed = None
+        self.packed = pack(self.commands)
 
     def send_source(self) -> None:
         """Send the scripts themselves: the server does not have them."""
         for place, script in self.scripts.items():
             self.commands[place] = ("EVAL", script.source, *self.commands[place][_ROW:])
-        self.packed = None
+        self.packed = pack(self.commands)
 
 
 class Sender:
@@ -138,17 +135,18 @@ class Sender:
         commands: list[Command],
         scripts: dict[int, Script],
         slot: int | None = None,
-        packed: bytes | None = None,
     ) -> list[Reply]:
         """Send commands in order, with whatever else is sent in this tick of the loop.
 
         Args:
-            commands: as `pack` or `encode` let them pass.
+            commands: what is asked.
             scripts: position -> script, for those of the commands that are EVALSHA.
             slot: of their keys, in a cluster.
-            packed: all of them as they travel, by who has packed them.
+
+        Raises:
+            InvalidInputError: there is an argument that can't be sent; nothing was.
         """
-        request = Request(commands, scripts, self._loop.create_future(), slot, packed)
+        request = Request(commands, scripts, self._loop.create_future(), slot)
         request.sender = self
         if not self._pending:
             self._loop.call_soon(self._flush)
@@ -232,11 +230,14 @@ class Sender:
                 if place and place % _ANSWERED_AT_ONCE == 0:
                     # Those who have theirs may send on while the others get theirs.
                     await asyncio.sleep(0)
-                passing = None
-                if first_refusal(replies) is not None:
-                    passing = next(filter(self._may_be_done_later, replies), None)
+                refusal = first_refusal(replies)
+                passing = (
+                    None
+                    if refusal is None
+                    else next(filter(self._may_be_done_later, replies), None)
+                )
                 if passing is None:
-                    _answer(request, replies)
+                    _answer(request, replies, refusal)
                 else:
                     reason = passing
                     left.append(request)
@@ -272,17 +273,14 @@ class Sender:
     async def _ask(self, batch: list[Request]) -> list[tuple[Request, list[Reply]]]:
         """Each request of a batch with its replies."""
         commands = [command for request in batch for command in request.commands]
-        packed = [
-            pack(*request.commands) if request.packed is None else request.packed
-            for request in batch
-        ]
+        packed = [request.packed for request in batch]
         wait = self._wait_command if any(request.is_waited for request in batch) else None
         if wait is not None:
             # Waiting covers what its own connection has written, and all before it. A call that
             # finds itself done, by an earlier try or a rival, would write and wait for nothing.
-            mark = ("HSET", _waited_key(batch), "waited", "1")
-            commands += [mark, wait]
-            packed.append(pack(mark, wait))
+            waiting = [("HSET", _waited_key(batch), "waited", "1"), wait]
+            commands += waiting
+            packed.append(pack(waiting))
         replies = iter(await round_trip(self._client, commands, packed))
         answered = [(request, [next(replies) for _ in request.commands]) for request in batch]
         if wait is None:
@@ -365,7 +363,7 @@ class _Deadline:
     """
 
     def __init__(self, seconds: float, batch: Sequence[Request]) -> None:
-        size = sum(each.size for each in batch)
+        size = sum(len(each.packed) for each in batch)
         count = sum(len(each.commands) for each in batch)
         self._seconds = seconds + size / 2**20 * _SECONDS_PER_MIB + count * _SECONDS_PER_COMMAND
         self._loop = asyncio.get_running_loop()
@@ -429,7 +427,7 @@ def _is_reached(reply: Reply) -> bool:
     return isinstance(count, int) and count > 0
 
 
-def pack(*commands: Command) -> bytes:
+def pack(commands: Sequence[Command]) -> bytes:
     """Commands as they travel.
 
     They are packed call by call: an error inside the pipeline would be everybody's.
@@ -458,11 +456,10 @@ def _encode_argument(part: Argument) -> Argument:
     raise InvalidInputError(f"{part!r} is neither text nor bytes nor a number")
 
 
-def _answer(request: Request, replies: list[Reply]) -> None:
+def _answer(request: Request, replies: list[Reply], refusal: Exception | None) -> None:
     if request.future.done():
         return
-    for reply in replies:
-        if isinstance(reply, Exception):
-            request.future.set_exception(translate(reply))
-            return
-    request.future.set_result(replies)
+    if refusal is None:
+        request.future.set_result(replies)
+    else:
+        request.future.set_exception(translate(refusal))
