@@ -3,10 +3,6 @@
 
 -- User text as a part of a key: everything but letters, digits and `_.-` becomes %XX.
 local function escape(text)
-  -- Most ids have nothing to escape, and to look costs half of what gsub does.
-  if not string.find(text, '[^A-Za-z0-9_.-]') then
-    return text
-  end
   return (string.gsub(text, '[^A-Za-z0-9_.-]', function(character)
     return string.format('%%%02X', string.byte(character))
   end))

@@ -22,14 +22,22 @@ local function create_step(keys, event, step_id, step_name)
   return slot
 end
 
+-- The reply that refuses an event of a step of this status, or nil where the step may still change.
+local function refuse_step(status)
+  if not status then
+    return { 'STEP_NOT_FOUND' }
+  elseif is_terminal(status) then
+    return { 'STEP_TERMINAL', status }
+  end
+end
+
 -- The statuses of a step that may still change and of its run; or nil and the reply that refuses
 -- the event. On a finished run only the outcome of a running step is recorded, whatever it is.
 local function open_step(run, step)
   local status = redis.call('HGET', step, 'status')
-  if not status then
-    return nil, { 'STEP_NOT_FOUND' }
-  elseif is_terminal(status) then
-    return nil, { 'STEP_TERMINAL', status }
+  local refusal = refuse_step(status)
+  if refusal then
+    return nil, refusal
   end
   local run_status = redis.call('HGET', run, 'status')
   if status ~= 'running' and is_terminal(run_status) then
@@ -133,11 +141,9 @@ local function start_step(keys, event, fields)
     return { 'RUN_EXPIRED', status }
   end
   local step = redis.call('HMGET', keys.step, 'status', 'retry_after', 'attempt', 'started_at')
-  local step_status, retry_after = step[1], step[2]
-  if not step_status then
-    return { 'STEP_NOT_FOUND' }
-  elseif is_terminal(step_status) then
-    return { 'STEP_TERMINAL', step_status }
+  local step_refusal, retry_after = refuse_step(step[1]), step[2]
+  if step_refusal then
+    return step_refusal
   elseif retry_after then
     local wait = tonumber(retry_after) - tonumber(event.at)
     if wait > 0 then
