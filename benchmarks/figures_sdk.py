@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
+from unittest.mock import patch
 
 import redis.asyncio
 from peers.programs.talking import serve
@@ -39,9 +40,8 @@ def round_trips() -> Iterator[Counter[str]]:
         seen["+".join(sorted(flight))] += 1
         return await round_trip(client, commands, *args)
 
-    sender.round_trip = counted
-    yield seen
-    sender.round_trip = round_trip
+    with patch.object(sender, "round_trip", counted):
+        yield seen
 
 
 async def main(url: str) -> None:

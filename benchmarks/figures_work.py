@@ -198,7 +198,7 @@ def _sequence() -> tuple[Measured, Measured]:
         short, long = alternate(SDK_ROUNDS, *sides)
 
     def of_step(found: Sequence[tuple[Counter[str], float]]) -> list[float]:
-        """What each further step takes is not what a short workflow takes by step."""
+        """What the runtime asked for, of each workflow, shared out to so many steps."""
         return [
             sum(count for name, count in flights.items() if name not in _DELIVERIES) / SEQUENTIAL
             for flights, _ in found

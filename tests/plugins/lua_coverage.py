@@ -120,25 +120,26 @@ class _WatchedRuntime:
 def map_lines(root: Path, source: str, lines: Iterable[int]) -> Lines:
     """Lines of an assembled source to lines of the files below `root` that it is made of."""
     texts = source.splitlines()
-    files: dict[str, list[str]] = {}
-    places: dict[int, tuple[str, int]] = {}
-    for number, (text, origin) in enumerate(zip(texts, origins(source), strict=True), 1):
-        if origin is None:
-            continue
-        name, own_line = origin
-        if name not in files:
-            path = root / f"{name}.lua"
-            files[name] = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
-        own = files[name]
-        # What is not what lies there was put in its place, such as the clock of a test.
-        if own_line <= len(own) and text == own[own_line - 1]:
-            places[number] = origin
+    places = {
+        number: origin for number, origin in enumerate(origins(source), 1) if origin is not None
+    }
+    own = {name: _lines_of(root / f"{name}.lua") for name, _ in places.values()}
+    # What is not what lies there was put in its place, such as the clock of a test.
+    foreign = {
+        name
+        for number, (name, line) in places.items()
+        if texts[number - 1] and own[name][line - 1 : line] != [texts[number - 1]]
+    }
     found: Lines = {}
     for line in lines:
-        if line in places:
+        if line in places and places[line][0] not in foreign:
             name, own_line = places[line]
             found.setdefault(name, set()).add(own_line)
     return found
+
+
+def _lines_of(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
 
 
 def merge(into: Lines, more: Lines) -> None:
