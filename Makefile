@@ -53,7 +53,7 @@ bench: $(STAMP) ## measure everything, beside what others use
 	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
 
 chaos: $(STAMP) ## run the failure tests for a long time
-	REDIS_WORLD_CHAOS=long $(BIN)/python -m pytest -n $(WORKERS) --timeout=0 tests/chaos $(PYTEST_ARGS)
+	REDIS_WORLD_CHAOS=long $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --timeout=0 tests/chaos $(PYTEST_ARGS)
 
 check: lint types test ## what has to pass before a commit
 
