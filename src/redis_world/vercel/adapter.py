@@ -19,6 +19,7 @@ from redis_world.messages import step_of
 from redis_world.models import Event, EventResult, Page, ResolveData
 from redis_world.paging import DEFAULT_LIMIT
 from redis_world.runs import TERMINAL
+from redis_world.vercel.finalizers import spare_import_locks
 from redis_world.vercel.outbox import ahead, delivery
 from redis_world.vercel.translation import (
     ENDED_AS_CONFLICT,
@@ -69,6 +70,7 @@ class VercelWorld(w.World):
         self.world = world
         self.handlers: dict[str, Handler] = {}
         """Topic -> handler of the registries that this process has loaded."""
+        spare_import_locks()
 
     def worker(self, *, concurrency: int = 32, **options: Duration) -> Worker:
         """A worker for all registries that this process has loaded; see `Worker`.

@@ -1,0 +1,74 @@
+"""Garbage collections that interrupt a replay."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, Final
+
+import pytest
+from vercel.workflow._internal import py_sandbox
+
+from redis_world.testing import memory_world
+from redis_world.vercel import VercelWorld
+
+MODULES: Final = 400
+
+
+class Heir:
+    """Garbage in a cycle: a collection ends it, and it imports something, and leaves an heir."""
+
+    heirs: ClassVar[list[str]] = []
+
+    def __init__(self) -> None:
+        self.me = self
+
+    def __del__(self) -> None:
+        if self.heirs:
+            importlib.import_module(self.heirs.pop())
+            type(self)()
+
+
+@contextlib.contextmanager
+def collections_all_the_time() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    gc.set_threshold(5, 10, 10)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+@pytest.fixture
+def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Modules that the process has loaded, as they are loaded anew in every sandbox."""
+    folder = tmp_path / "imported_in_replays"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    names = [f"{folder.name}.m{number}" for number in range(MODULES)]
+    (folder / "__init__.py").touch()
+    for name in names:
+        (folder / f"{name.rpartition('.')[2]}.py").touch()
+        importlib.import_module(name)
+    yield names
+    Heir.heirs.clear()
+    for name in [folder.name, *names]:
+        del sys.modules[name]
+
+
+async def test_finalizers_that_import_do_not_break_the_imports_of_a_replay(
+    names: list[str],
+) -> None:
+    async with memory_world() as world:
+        VercelWorld(world)
+        Heir.heirs[:] = names[::2]
+        with py_sandbox.Sandbox().enter(), collections_all_the_time():
+            for name in names[1::2]:
+                Heir()
+                importlib.import_module(name)
+        assert len(Heir.heirs) < MODULES / 4, "few finalizers had their turn"
+        assert gc.get_freeze_count() == 0
