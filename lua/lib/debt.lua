@@ -29,6 +29,11 @@ local function owe_step(base, at, run_id, step_id)
   end
 end
 
+-- A step has its message, or needs none any more.
+local function forgive_step(base, run_id, step_id)
+  redis.call('ZREM', owed_key(base), debt_of_step(run_id, step_id))
+end
+
 -- The same for a step whose message has ended: only one that is not over needs another.
 local function owe_open_step(base, at, run_id, step_id)
   local status = redis.call('HGET', step_key(base, run_id, step_id), 'status')

@@ -81,7 +81,7 @@ local function push(...)
     redis.call('HSET', bookkeeping, 'queue', message.queue, 'message:' .. message.id, topic)
     if message.kind == 'step' then
       redis.call('HSET', bookkeeping, 'step:' .. message.step, message.id)
-      redis.call('ZREM', owed_key(base), debt_of_step(message.run, message.step))
+      forgive_step(base, message.run, message.step)
     else
       if message.kind == 'wake' then
         redis.call('HSET', bookkeeping, 'wake', message.id)

@@ -28,7 +28,7 @@ local function remove_steps(base, run_id, limit)
   local ids = redis.call('ZRANGE', steps, 0, limit - 1)
   for _, step_id in ipairs(ids) do
     redis.call('UNLINK', step_key(base, run_id, step_id))
-    redis.call('ZREM', owed_key(base), debt_of_step(run_id, step_id))
+    forgive_step(base, run_id, step_id)
     redis.call('ZREM', steps, step_id)
   end
   return #ids

@@ -196,6 +196,7 @@ local function end_step(keys, event, fields, status, slot_field)
   end
   local slot = change_step(keys, event, { 'status', status, 'completed_at', event.at }, slot_field,
     run_status)
+  forgive_step(keys.base, keys.run_id, event.corr)
   local send = is_terminal(run_status) and send_along or send_wake_along
   return step_reply(keys, slot, event.at, send(keys.base, event.at, fields.outbox, keys.run_id),
     fields.resolve_data)

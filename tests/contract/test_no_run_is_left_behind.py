@@ -309,6 +309,23 @@ async def test_the_debt_of_a_step_that_is_over_is_void(clocked: Clocked, end: st
     assert await claim(world) == []
 
 
+@pytest.mark.parametrize("end", [e.step_completed, e.step_failed])
+async def test_a_step_takes_its_debt_with_it(clocked: Clocked, end: Any) -> None:
+    """Not only the sweep after next: a busy namespace would keep thousands of them."""
+    world, _ = clocked
+    run_id = await run_on_a_hook(world)
+    await e.write(world, run_id, e.step_created("other"), e.step_created("s"))
+    assert await steps_in_debt(world, run_id) == ["other", "s"]
+    await e.write(world, run_id, e.step_started("s"), end("s"))
+    assert await steps_in_debt(world, run_id) == ["other"]
+
+
+async def steps_in_debt(world: RedisWorld, run_id: str) -> list[str]:
+    keys = world.connection.partitions.of(run_id)
+    (owed,) = await world.connection.execute(("ZRANGE", keys.owed, 0, -1))
+    return sorted(debt.decode().partition("/")[2] for debt in owed if b"/" in debt)
+
+
 async def test_a_step_that_ended_before_its_message_was_acked(clocked: Clocked) -> None:
     world, _ = clocked
     run_id = await run_on_a_hook(world)
