@@ -2,8 +2,8 @@
 --
 -- KEYS: run, events, payloads, steps, step
 -- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
---   step_name, resolve_data, max_events
--- Returns: OK slot at message step | CONFLICT | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version |
+--   step_name, max_events
+-- Returns: OK slot at message | CONFLICT | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version |
 --   RUN_TERMINAL status | LOG_FULL
 --
 -- @include lib/clock
@@ -16,5 +16,5 @@ return add_step({
   at = now(), spec = spec_version, op = op, corr = correlation_id, occ = occurred_at,
   data = data, payload = payload,
 }, {
-  outbox = outbox, resolve_data = resolve_data, max_events = max_events, step_name = step_name,
+  outbox = outbox, max_events = max_events, step_name = step_name,
 })

@@ -46,7 +46,7 @@ local function open_step(run, step)
   return status, nil, run_status
 end
 
--- What every event of a step answers. `slot` is the event's own: the caller knows its payload.
+-- What an event of an older step answers. `slot` is its own: the caller knows its payload.
 local function step_reply(keys, slot, at, sent, resolve_data)
   return { 'OK', slot, at, sent, entity_row(keys.step, keys.payloads, resolve_data, slot) }
 end
@@ -69,29 +69,7 @@ local function change_step(keys, event, changes, slot_field, run_status)
   return slot
 end
 
-local OF_CREATION = {
-  step_id = true, step_name = true, spec_version = true, created_at = true, input_slot = true,
-}
-
--- The row of a step as it was when it was created, whatever has become of it: what the request that
--- created it is told again.
--- @deferred
-local function row_at_creation(...)
-  local row = ...
-  local hash = { 'status', 'pending', 'attempt', '0' }
-  for i = 1, #row[1], 2 do
-    local name, value = row[1][i], row[1][i + 1]
-    if OF_CREATION[name] then
-      hash[#hash + 1], hash[#hash + 2] = name, value
-    end
-    if name == 'created_at' then
-      hash[#hash + 1], hash[#hash + 2] = 'updated_at', value
-    end
-  end
-  return { hash, row[2] }
-end
-
--- Applies step_created.
+-- Applies step_created. Its answer has no row: the caller knows the new step.
 local function add_step(keys, event, fields)
   local status, refusal = open_run(keys.run)
   if not status then
@@ -100,10 +78,7 @@ local function add_step(keys, event, fields)
   local created = redis.call('ZSCORE', keys.steps, event.corr)
   local own = own_entry(keys.events, created, event.op)
   if own then
-    local reply = step_reply(keys, created, own.at, sent_along(keys.base, fields.outbox),
-      fields.resolve_data)
-    reply[5] = row_at_creation(reply[5])
-    return reply
+    return { 'OK', created, own.at, sent_along(keys.base, fields.outbox) }
   elseif is_terminal(status) then
     return { 'RUN_TERMINAL', status }
   elseif created then
@@ -114,7 +89,7 @@ local function add_step(keys, event, fields)
   local slot = create_step(keys, event, event.corr, fields.step_name)
   local sent = send_along(keys.base, event.at, fields.outbox)
   owe_step(keys.base, event.at, keys.run_id, event.corr)
-  return step_reply(keys, slot, event.at, sent, fields.resolve_data)
+  return { 'OK', slot, event.at, sent }
 end
 
 -- Begins an attempt of a step that may begin one; the slot of its event. `attempt` and `started_at`

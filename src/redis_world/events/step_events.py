@@ -9,6 +9,8 @@ from redis_world.codec import encode_data, to_ms
 from redis_world.events.request import Call, Request, result_of, without_field
 from redis_world.models import (
     EventResult,
+    Step,
+    StepCreatedData,
     StepCreatedEvent,
     StepRetryingEvent,
     StepStartedData,
@@ -37,6 +39,24 @@ def _step_result(request: Request, reply: Sequence[Any]) -> EventResult:
     )
 
 
+def _new_step_result(request: Request, data: StepCreatedData, reply: Sequence[Any]) -> EventResult:
+    # The reply has no row: all of a new step is known, but the time.
+    event = request.stored_event(reply[1], reply[2])
+    step: dict[str, Any] = {
+        "run_id": request.run_id,
+        "step_id": request.correlation_id,
+        "step_name": data.step_name,
+        "status": "pending",
+        "attempt": 0,
+        "spec_version": request.spec_version,
+        "created_at": event.created_at,
+        "updated_at": event.created_at,
+    }
+    if request.resolve_data == "all" and "input" in data.model_fields_set:
+        step["input"] = data.input
+    return result_of(event=event, step=Step.trusted(step))
+
+
 def step_created(request: Request) -> Call:
     """Create a step."""
     assert isinstance(request.event, StepCreatedEvent)
@@ -52,10 +72,9 @@ def step_created(request: Request) -> Call:
             "data": stored,
             "payload": payload,
             "step_name": data.step_name,
-            "resolve_data": request.resolve_data,
             "max_events": request.max_events,
         },
-        read=lambda reply: _step_result(request, reply),
+        read=lambda reply: _new_step_result(request, data, reply),
         entity_id=request.correlation_id,
     )
 
