@@ -40,7 +40,10 @@ local function open_step(run, step)
     return nil, refusal
   end
   local run_status = redis.call('HGET', run, 'status')
-  if status ~= 'running' and is_terminal(run_status) then
+  if not run_status then
+    -- The run is being removed, and this step's turn has not come yet.
+    return nil, { 'STEP_NOT_FOUND' }
+  elseif status ~= 'running' and is_terminal(run_status) then
     return nil, { 'RUN_EXPIRED', run_status }
   end
   return status, nil, run_status

@@ -423,6 +423,34 @@ async def test_a_removal_that_was_interrupted_is_finished(clocked: Clocked) -> N
     await check_invariants(world)
 
 
+@pytest.mark.parametrize(
+    "late", ["step_started", "step_completed", "step_failed", "step_retrying"]
+)
+async def test_the_steps_of_a_run_that_is_being_removed_are_gone(
+    clocked: Clocked, late: str
+) -> None:
+    """Nothing is written to them, although they go one after the other."""
+    world, _ = clocked
+    run_id = await e.new_run(world)
+    for number in range(MANY):
+        await e.write(world, run_id, e.lazy_start(f"step {number}"))
+    await e.write(world, run_id, e.run_ended("completed"))
+    partition = world.connection.partitions.of(run_id)
+    keys = partition.of_run(run_id)
+    reply = await world.connection.call(
+        "runs/remove",
+        {"run": keys.run, "hooks": keys.hooks, "finished": partition.finished},
+        {"base": partition.base, "run_id": run_id, "older_than": "0", "mode": "", "after": "0"},
+    )
+    assert reply == [b"OK", b""]
+    outcomes = {"step_completed": "result", "step_failed": "error", "step_retrying": "error"}
+    data = {outcomes[late]: b"x"} if late in outcomes else {}
+    with pytest.raises((RunNotFoundError, StepNotFoundError)):
+        await world.events.create(run_id, e.event(late, f"step {MANY - 1}", **data))
+    await world.sweep()
+    await assert_gone(world, run_id)
+
+
 async def test_a_late_janitor_finds_nothing_to_do(world: RedisWorld) -> None:
     """It has seen a run that another one has removed since, or that was created anew."""
     run_id = await e.new_run(world)
