@@ -29,8 +29,9 @@ end
 local created = redis.call('ZSCORE', steps, correlation_id)
 local own = own_entry(events, created, op)
 if own then
-  local written = string.format('%.0f', created + 1)
-  return step_reply(keys, written, own.at, sent_along(base, outbox), resolve_data)
+  local written, begun = string.format('%.0f', created + 1), read_step(step)
+  begun[ATTEMPT], begun[ERROR_SLOT] = '1', false
+  return step_reply(keys, begun, written, own.at, sent_along(base, outbox), resolve_data)
 end
 local status, refusal = open_run(run)
 if not status then
@@ -46,5 +47,6 @@ create_step(keys, {
   at = at, spec = spec_version, op = op, corr = correlation_id, occ = occurred_at,
   data = created_data, payload = payload,
 }, correlation_id, step_name)
-local slot = begin_attempt(keys, event, 0)
-return step_reply(keys, slot, at, send_along(base, at, outbox), resolve_data)
+local begun = read_step(step)
+local slot = begin_attempt(keys, event, begun)
+return step_reply(keys, begun, slot, at, send_along(base, at, outbox), resolve_data)

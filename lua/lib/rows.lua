@@ -5,19 +5,19 @@ local function is_payload_slot(name)
     or name == 'metadata_slot'
 end
 
--- The payloads of an entity as slot, bytes, slot, bytes. `own` is the slot of the event that
--- the caller just sent, whose payload it knows.
-local function resolve(payloads, hash, own)
-  local slots = {}
-  for i = 1, #hash, 2 do
-    if is_payload_slot(hash[i]) and hash[i + 1] ~= own then
-      slots[#slots + 1] = hash[i + 1]
+-- The payloads of slots, false for none, as slot, bytes, slot, bytes. `own` is the slot of the
+-- event that the caller just sent, whose payload it knows.
+local function resolve(payloads, slots, own)
+  local wanted = {}
+  for _, slot in ipairs(slots) do
+    if slot and slot ~= own then
+      wanted[#wanted + 1] = slot
     end
   end
   local found = {}
-  if #slots > 0 then
-    local values = redis.call('HMGET', payloads, unpack(slots))
-    for i, slot in ipairs(slots) do
+  if #wanted > 0 then
+    local values = redis.call('HMGET', payloads, unpack(wanted))
+    for i, slot in ipairs(wanted) do
       if values[i] then
         found[#found + 1] = slot
         found[#found + 1] = values[i]
@@ -33,7 +33,13 @@ local function entity_row(key, payloads, resolve_data, own)
   if resolve_data ~= 'all' then
     return { hash, {} }
   end
-  return { hash, resolve(payloads, hash, own) }
+  local slots = {}
+  for i = 1, #hash, 2 do
+    if is_payload_slot(hash[i]) then
+      slots[#slots + 1] = hash[i + 1]
+    end
+  end
+  return { hash, resolve(payloads, slots, own) }
 end
 
 -- A run's reply: { hash, payloads, attributes }.

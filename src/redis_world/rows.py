@@ -41,6 +41,7 @@ __all__ = [
     "PAYLOAD_FIELDS",
     "SPEC_VERSION",
     "Own",
+    "changed_step",
     "event_from",
     "hook_from",
     "not_supported",
@@ -94,6 +95,19 @@ _RUN_TIMES: Final = _fields("created_at", "started_at", "completed_at", "updated
 _STEP_TIMES: Final = _fields(
     "created_at", "started_at", "completed_at", "updated_at", "retry_after"
 )
+_FOUND: Final = (
+    b"status",
+    b"attempt",
+    b"started_at",
+    b"retry_after",
+    b"input_slot",
+    b"error_slot",
+    b"step_name",
+    b"spec_version",
+    b"created_at",
+    b"output_slot",
+)
+"""What the events of a step answer of it, in this order (`read_step` of lua/lib/step.lua)."""
 _HOOK_TIMES: Final = _fields("created_at", "token_retention_until")
 
 
@@ -147,21 +161,43 @@ def run_from(
     return Run.trusted(values)
 
 
-def step_from(
-    run_id: str, row: Sequence[Any], resolve_data: ResolveData, own: Own | None = None
-) -> Step:
+def step_from(run_id: str, row: Sequence[Any], resolve_data: ResolveData) -> Step:
     """A step from `{ hash, payloads }`."""
     hash_ = pairs(row[0])
+    return _step(run_id, hash_[b"step_id"].decode(), hash_, row[1], resolve_data, {})
+
+
+def changed_step(
+    run_id: str,
+    step_id: str,
+    row: Sequence[Any],
+    changes: Mapping[bytes, bytes | None],
+    resolve_data: ResolveData,
+    own: Own,
+) -> Step:
+    """A step from `{ what an event found of it, payloads }` and what the event has changed."""
+    hash_ = {**dict(zip(_FOUND, row[0], strict=True)), **changes}
+    return _step(run_id, step_id, hash_, row[1], resolve_data, own)
+
+
+def _step(
+    run_id: str,
+    step_id: str,
+    hash_: Mapping[bytes, Any],
+    found: Sequence[bytes],
+    resolve_data: ResolveData,
+    own: Own,
+) -> Step:
     return Step.trusted(
         {
             "run_id": run_id,
-            "step_id": hash_[b"step_id"].decode(),
+            "step_id": step_id,
             "step_name": hash_[b"step_name"].decode(),
             "status": hash_[b"status"].decode(),
             "attempt": int(hash_[b"attempt"]),
             "spec_version": int(hash_[b"spec_version"]),
             **_times(hash_, _STEP_TIMES),
-            **_payloads(hash_, row[1], _OUTCOMES, own or {}, resolve_data),
+            **_payloads(hash_, found, _OUTCOMES, own, resolve_data),
         },
     )
 

@@ -814,6 +814,12 @@ LATE_EVENTS: Final[dict[str, tuple[str, Meanwhile]]] = {
     "run_cancelled, again": ("run_cancelled", writing(run_ended("cancelled"))),
     "step_created, over": ("step_created", writing(step_started(), step_completed())),
     "step_started, over": ("step_started", writing(step_completed())),
+    "step_started, again": ("step_started", writing(step_retrying(), step_started())),
+    "step_started, lazy, again": (
+        "step_started, lazy",
+        writing(step_retrying(), step_started(), step_failed()),
+    ),
+    "step_started, failed": ("step_started", writing(step_failed())),
     "step_retrying, over": ("step_retrying", writing(step_started(), step_failed())),
     "hook_created, disposed": ("hook_created", writing(hook_disposed())),
     "hook_received, disposed": ("hook_received", writing(hook_received(), hook_disposed())),
@@ -906,7 +912,7 @@ async def test_an_original_that_comes_last_changes_nothing(backend: Backend, nam
 
 
 def essence(result: Any) -> Any:
-    """Of an event's answer the event, and of its entity what nobody changes any more."""
+    """Of an event's answer the event and the step, of others what nobody changes any more."""
     if isinstance(result, str):
         return result.partition("_")[0]
     if not isinstance(result, EventResult):
@@ -915,7 +921,7 @@ def essence(result: Any) -> Any:
     if result.run is not None:
         found["run"] = result.run.run_id, result.run.created_at
     if result.step is not None:
-        found["step"] = result.step.step_id, result.step.step_name, result.step.created_at
+        found["step"] = result.step
     if result.hook is not None:
         found["hook"] = result.hook.hook_id, result.hook.token, result.hook.created_at
     if result.wait is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from redis_world.codec import encode_data, to_ms
@@ -16,7 +16,7 @@ from redis_world.models import (
     StepStartedData,
     StepStartedEvent,
 )
-from redis_world.rows import step_from
+from redis_world.rows import changed_step
 
 __all__ = ["step_created", "step_ended", "step_retrying", "step_started"]
 
@@ -31,11 +31,14 @@ def _step_keys(request: Request) -> dict[str, str]:
     }
 
 
-def _step_result(request: Request, reply: Sequence[Any]) -> EventResult:
-    slot = reply[1]
-    return result_of(
-        event=request.stored_event(slot, reply[2]),
-        step=step_from(request.run_id, reply[4], request.resolve_data, request.own_payload(slot)),
+def _step(request: Request, reply: Sequence[Any], changes: Mapping[bytes, bytes | None]) -> Step:
+    return changed_step(
+        request.run_id,
+        request.correlation_id,
+        reply[4],
+        {**changes, b"updated_at": reply[2]},
+        request.resolve_data,
+        request.own_payload(reply[1]),
     )
 
 
@@ -97,7 +100,7 @@ def step_started(request: Request) -> Call:
     def read(reply: Sequence[Any]) -> EventResult:
         return result_of(
             event=request.stored_event(reply[1], reply[2], event_data=rest),
-            step=step_from(request.run_id, reply[4], request.resolve_data),
+            step=_step(request, reply, {b"status": b"running", b"retry_after": None}),
             step_created=True if lazy else None,
         )
 
@@ -119,8 +122,21 @@ def step_started(request: Request) -> Call:
     )
 
 
-def _change(request: Request, keys: Mapping[str, str], args: Mapping[str, str]) -> Call:
+def _change(
+    request: Request,
+    keys: Mapping[str, str],
+    args: Mapping[str, str],
+    changes: Callable[[bytes], Mapping[bytes, bytes | None]],
+) -> Call:
+    """A call that changes a step; `changes` are those at a time, but for what the reply tells."""
     stored, payload = request.split(request.event.event_data)
+
+    def read(reply: Sequence[Any]) -> EventResult:
+        return result_of(
+            event=request.stored_event(reply[1], reply[2]),
+            step=_step(request, reply, changes(reply[2])),
+        )
+
     return Call(
         script=f"events/{request.event.event_type}",
         keys={**_step_keys(request), **keys},
@@ -131,14 +147,20 @@ def _change(request: Request, keys: Mapping[str, str], args: Mapping[str, str]) 
             "resolve_data": request.resolve_data,
             **args,
         },
-        read=lambda reply: _step_result(request, reply),
+        read=read,
         entity_id=request.correlation_id,
     )
 
 
 def step_ended(request: Request) -> Call:
     """Complete or fail a step."""
-    return _change(request, {}, {"run_id": request.run_id})
+    status = b"completed" if request.event.event_type == "step_completed" else b"failed"
+    return _change(
+        request,
+        {},
+        {"run_id": request.run_id},
+        lambda at: {b"status": status, b"completed_at": at},
+    )
 
 
 def step_retrying(request: Request) -> Call:
@@ -147,4 +169,9 @@ def step_retrying(request: Request) -> Call:
     data = request.event.event_data
     assert data is not None
     retry_after = "" if data.retry_after is None else str(to_ms(data.retry_after))
-    return _change(request, {"ops": request.run.ops}, {"retry_after": retry_after})
+    return _change(
+        request,
+        {"ops": request.run.ops},
+        {"retry_after": retry_after},
+        lambda _: {b"status": b"pending", b"retry_after": retry_after.encode() or None},
+    )
