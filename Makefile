@@ -45,6 +45,9 @@ lint: $(STAMP) ## check style, import directions and the Lua scripts
 
 types: $(STAMP) ## check types
 	$(BIN)/mypy
+	@# Apart: there is a conftest in both, and the programs run in environments of their own.
+	MYPYPATH=benchmarks $(BIN)/mypy --exclude peers/programs benchmarks
+	MYPYPATH=benchmarks/peers/programs $(BIN)/mypy benchmarks/peers/programs
 
 bench: $(STAMP) ## measure everything, beside what others use
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

@@ -55,7 +55,8 @@ def run(
     if done.returncode != 0:
         told = (reason or _end)(done.stdout, done.stderr)
         raise MissingError(f"{text} failed with {done.returncode}:\n{told}")
-    return done.stdout
+    output: str = done.stdout
+    return output
 
 
 def _end(output: str, errors: str) -> str:

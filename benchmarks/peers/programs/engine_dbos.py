@@ -24,7 +24,8 @@ async def count(steps: int) -> int:
 
 async def run(steps: int) -> int:
     handle = await DBOS.start_workflow_async(count, steps)
-    return await handle.get_result()
+    done: int = await handle.get_result()
+    return done
 
 
 async def main(url: str) -> None:
