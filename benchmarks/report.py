@@ -12,8 +12,10 @@ __all__ = ["markdown"]
 _INTRODUCTION = """\
 # Benchmarks
 
-Written by `make bench`, which measures everything anew. Figures of one table come from one run:
-its backends take turns, round by round, so that whatever else the machine does meets all alike.
+Written by `make bench BENCH_ARGS=--publish`, which measures everything anew; without the argument
+it writes into build/bench. `python benchmarks/run.py <table>` and `python benchmarks/figures.py
+<figure>` measure a part. Figures of one table come from one run: its backends take turns, round
+by round, so that whatever else the machine does meets all alike.
 The ratios are worth more than the figures: they are medians of the ratios within a round. The
 spread is from the slowest to the fastest round.
 """
