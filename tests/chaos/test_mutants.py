@@ -53,8 +53,9 @@ async def test_a_rule_that_is_missing_is_found(
         await simulate(
             backend, mutant.seed, mutant.operations, judge_every=1, favoured=mutant.favoured
         )
+        # By whatever it breaks first, which is seldom the same: with all rules they find nothing.
         lives = [await what_is_found(backend, mutant, seed, LONG_LIFE) for seed in range(SEEDS)]
-        count = sum(mutant.says in each for each in lives if each)
+        count = sum(map(bool, lives))
         with capsys.disabled():
             print(f"\n{count:2} of {SEEDS} lives find: {name}")  # noqa: T201 - asked for
         assert count
