@@ -24,7 +24,7 @@ from support import events as e
 from support.backends import Backend
 from support.folding import assert_log_folds
 from support.monitor import monitor
-from support.queue_tools import wake
+from support.queue_tools import owed, wake
 
 TOPIC: Final = "__wkf_workflow_"
 NAME: Final = f"{TOPIC}orders"
@@ -405,9 +405,7 @@ async def test_it_brings_a_message_along(world: RedisWorld) -> None:
     )
     (message,) = await world.queue.claim(TOPIC)
     assert message.message_id == found.message_id
-    keys = world.connection.partitions.of(run_id)
-    (owed,) = await world.connection.execute(("ZRANGE", keys.owed, 0, -1))
-    assert run_id.encode() not in owed
+    assert run_id not in await owed(world, run_id)
     await check_invariants(world)
 
 
@@ -415,9 +413,7 @@ async def test_without_a_message_it_owes_one(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.events.create_batch(run_id, [e.step_created("a"), *pair("b")])
     await check_invariants(world)
-    keys = world.connection.partitions.of(run_id)
-    (owed,) = await world.connection.execute(("ZRANGE", keys.owed, 0, -1))
-    assert {f"{run_id}/a".encode(), f"{run_id}/b".encode()} <= {*owed}
+    assert {f"{run_id}/a", f"{run_id}/b"} <= {*await owed(world, run_id)}
 
 
 async def test_it_is_one_round_trip(real_backend: Backend) -> None:

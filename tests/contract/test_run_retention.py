@@ -25,7 +25,7 @@ from redis_world.models import Event
 from redis_world.testing import ManualClock, check_invariants
 from support import events as e
 from support.backends import Backend
-from support.queue_tools import content, step, wake
+from support.queue_tools import content, owed, step, wake
 
 Clocked = tuple[RedisWorld, ManualClock]
 TOPIC: Final = "__wkf_workflow_"
@@ -387,6 +387,23 @@ async def test_a_large_run_is_removed_piece_by_piece(clocked: Clocked) -> None:
     await check_invariants(world)
 
 
+async def remove_some(world: RedisWorld, run_id: str, older_than: str = "0") -> list[Any]:
+    """The first script of a removal, which ends a run and some of its parts."""
+    partition = world.connection.partitions.of(run_id)
+    keys = partition.of_run(run_id)
+    return await world.connection.call(
+        "runs/remove",
+        {"run": keys.run, "hooks": keys.hooks, "finished": partition.finished},
+        {
+            "base": partition.base,
+            "run_id": run_id,
+            "older_than": older_than,
+            "mode": "",
+            "after": "0",
+        },
+    )
+
+
 async def test_a_removal_that_was_interrupted_is_finished(clocked: Clocked) -> None:
     """Its id is taken as long, and nobody finds a half of it."""
     world, _ = clocked
@@ -395,17 +412,7 @@ async def test_a_removal_that_was_interrupted_is_finished(clocked: Clocked) -> N
     for number in range(MANY):
         await e.write(world, run_id, e.step_created(f"step {number}"))
     await e.write(world, run_id, e.run_ended("completed"))
-    keys = world.connection.partitions.of(run_id)
-    reply = await world.connection.call(
-        "runs/remove",
-        {
-            "run": keys.of_run(run_id).run,
-            "hooks": keys.of_run(run_id).hooks,
-            "finished": keys.finished,
-        },
-        {"base": keys.base, "run_id": run_id, "older_than": "0", "mode": "", "after": "0"},
-    )
-    assert reply == [b"OK", b""]
+    assert await remove_some(world, run_id) == [b"OK", b""]
     await check_invariants(world)
     with pytest.raises(RunNotFoundError):
         await world.runs.get(run_id)
@@ -435,14 +442,7 @@ async def test_the_steps_of_a_run_that_is_being_removed_are_gone(
     for number in range(MANY):
         await e.write(world, run_id, e.lazy_start(f"step {number}"))
     await e.write(world, run_id, e.run_ended("completed"))
-    partition = world.connection.partitions.of(run_id)
-    keys = partition.of_run(run_id)
-    reply = await world.connection.call(
-        "runs/remove",
-        {"run": keys.run, "hooks": keys.hooks, "finished": partition.finished},
-        {"base": partition.base, "run_id": run_id, "older_than": "0", "mode": "", "after": "0"},
-    )
-    assert reply == [b"OK", b""]
+    assert await remove_some(world, run_id) == [b"OK", b""]
     outcomes = {"step_completed": "result", "step_failed": "error", "step_retrying": "error"}
     data = {outcomes[late]: b"x"} if late in outcomes else {}
     with pytest.raises((RunNotFoundError, StepNotFoundError)):
@@ -455,20 +455,13 @@ async def test_a_late_janitor_finds_nothing_to_do(world: RedisWorld) -> None:
     """It has seen a run that another one has removed since, or that was created anew."""
     run_id = await e.new_run(world)
     partition = world.connection.partitions.of(run_id)
-    of_run = partition.of_run(run_id)
-    keys = {"run": of_run.run, "hooks": of_run.hooks, "finished": partition.finished}
-    args = {"base": partition.base, "run_id": run_id, "mode": "", "after": "0"}
     cleaning = {"cleaning": partition.cleaning}
     chore = {"base": partition.base, "run_id": run_id, "kind": "run", "after": ""}
-    assert await world.connection.call("runs/remove", keys, {**args, "older_than": "0"}) == [
-        b"LEFT"
-    ]
+    assert await remove_some(world, run_id) == [b"LEFT"]
     assert await world.connection.call("runs/clean", cleaning, chore) == [b"OK", b""]
     assert (await world.runs.get(run_id)).status == "running"
     await e.write(world, run_id, e.run_ended("completed"))
-    assert await world.connection.call("runs/remove", keys, {**args, "older_than": "60000"}) == [
-        b"LEFT"
-    ]
+    assert await remove_some(world, run_id, older_than="60000") == [b"LEFT"]
     assert (await world.runs.get(run_id)).status == "completed"
 
 
@@ -534,9 +527,7 @@ async def test_a_debt_of_a_step_goes_with_its_run(clocked: Clocked) -> None:
     run_id = await e.new_run(world)
     await e.write(world, run_id, e.step_created("step"), e.run_ended("completed"))
     assert await world.prune(0) == 1
-    keys = world.connection.partitions.of(run_id)
-    (owed,) = await world.connection.execute(("ZRANGE", keys.owed, 0, -1))
-    assert not [member for member in owed if run_id.encode() in member]
+    assert not [debt for debt in await owed(world, run_id) if run_id in debt]
     await check_invariants(world)
 
 

@@ -90,6 +90,13 @@ async def end_step(
     )
 
 
+async def owed(world: RedisWorld, run_id: str) -> list[str]:
+    """What in the run's partition is owed a message: runs, and `<run>/<step>`."""
+    keys = world.connection.partitions.of(run_id)
+    (found,) = await world.connection.execute(("ZRANGE", keys.owed, 0, -1))
+    return [member.decode() for member in found]
+
+
 async def outcome(call: Awaitable[Any]) -> Any:
     """What a call gives, or the error that it raises."""
     try:

@@ -13,13 +13,24 @@ import gc
 import importlib._bootstrap
 import sys
 from types import CodeType
+from typing import Final
 
 __all__ = ["spare_import_locks"]
 
 
+def _code_with_a_lock() -> tuple[CodeType, ...]:
+    if sys.version_info >= (3, 12):
+        return ()
+    lock = importlib._bootstrap._ModuleLock  # type: ignore[attr-defined]  # noqa: SLF001
+    return (lock.acquire.__code__, lock.release.__code__)
+
+
+_WITH_A_LOCK: Final = _code_with_a_lock()
+
+
 def spare_import_locks() -> None:
     """Have no collection of this process find garbage while an import takes or drops its lock."""
-    if sys.version_info < (3, 12) and _spare not in gc.callbacks:
+    if _WITH_A_LOCK and _spare not in gc.callbacks:
         gc.callbacks.append(_spare)
 
 
@@ -32,13 +43,3 @@ def _spare(phase: str, _info: dict[str, int]) -> None:
             gc.freeze()
         else:
             gc.unfreeze()
-
-
-def _code_with_a_lock() -> tuple[CodeType, ...]:
-    if sys.version_info >= (3, 12):
-        return ()
-    lock = importlib._bootstrap._ModuleLock  # type: ignore[attr-defined]  # noqa: SLF001
-    return (lock.acquire.__code__, lock.release.__code__)
-
-
-_WITH_A_LOCK = _code_with_a_lock()
