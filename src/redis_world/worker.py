@@ -7,11 +7,11 @@ import contextlib
 import logging
 import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, Self
 
 from redis_world.codec import Duration, to_duration_ms
@@ -22,6 +22,7 @@ from redis_world.errors import (
     WorldUnavailableError,
 )
 from redis_world.queue import MAX_CLAIM, Claim, FollowUp, Message, backoff
+from redis_world.signals import stopped_by_signals
 from redis_world.world import RedisWorld
 
 __all__ = ["Continuation", "Handler", "Worker"]
@@ -110,12 +111,19 @@ class Worker:
     async def run(self) -> None:
         """Work until SIGTERM, SIGINT or `stop`.
 
+        A signal stops all workers of the process; the handlers that it had are there again behind
+        them. Only in the main thread: elsewhere, whoever runs a worker stops it.
+
         Raises:
             ConfigurationError: the World can't be opened.
             WorldUnavailableError: the server can't be reached at the start.
         """
         await self._world.open()
-        with self._signals(), _Heart(self._world, self._lease, self._max_replay) as heart:
+        stop = partial(asyncio.get_running_loop().call_soon_threadsafe, self.stop)
+        with (
+            stopped_by_signals(stop),
+            _Heart(self._world, self._lease, self._max_replay) as heart,
+        ):
             self._tell_begin()
             loops = [
                 asyncio.create_task(self._consume(topic, heart), name=f"consume {topic}")
@@ -149,22 +157,6 @@ class Worker:
                 task.result()
         finally:
             stopping.cancel()
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Take SIGTERM and SIGINT for a stop; where the loop can't, the caller sees to it."""
-        loop = asyncio.get_running_loop()
-        taken = []
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                with contextlib.suppress(NotImplementedError, RuntimeError):
-                    loop.add_signal_handler(number, self.stop)
-                    taken.append(number)
-        try:
-            yield
-        finally:
-            for number in taken:
-                loop.remove_signal_handler(number)
 
     # -- taking messages -------------------------------------------------------------------
 

@@ -306,7 +306,7 @@ def test_a_signal_ends_it_and_nothing_is_left(
 
 @pytest.mark.parametrize("what", ["64 callers", "producers", "idle worker", "streams"])
 async def test_a_signal_in_the_midst_of_anything(redis7: Backend, what: str) -> None:
-    """A worker takes signals for its own, and gives up those of others: here they are back."""
+    """While a worker has borrowed the signals, and behind it, too."""
     sent: list[str] = []
 
     def interrupt(title: str, _done: int, _total: int) -> None:

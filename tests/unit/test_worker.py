@@ -709,6 +709,87 @@ def test_a_worker_in_a_thread(backend: Backend) -> None:
     thread.join()
 
 
+async def consumers(count: int) -> None:
+    """So many workers have begun to take messages."""
+
+    async def begun() -> bool:
+        names = [task.get_name() for task in asyncio.all_tasks()]
+        return sum(name.startswith("consume") for name in names) == count
+
+    await until(begun, what="the workers")
+
+
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT], ids=lambda value: value.name)
+def others_signal(request: pytest.FixtureRequest) -> Iterator[tuple[signal.Signals, list[int]]]:
+    """A signal that somebody else handles, and how often he did."""
+    handled: list[int] = []
+    before = signal.signal(request.param, lambda number, _: handled.append(number))
+    yield request.param, handled
+    signal.signal(request.param, before)
+
+
+async def test_a_signal_stops_all_workers_of_a_process(
+    others_signal: tuple[signal.Signals, list[int]],
+) -> None:
+    number, handled = others_signal
+    async with memory_world() as world, asyncio.timeout(60):
+        works = [
+            asyncio.create_task(Worker(world, {topic: Recorder()}).run())
+            for topic in (TOPIC, ORDERS)
+        ]
+        await consumers(2)
+        signal.raise_signal(number)
+        await asyncio.gather(*works)
+        assert handled == []
+
+
+@pytest.mark.parametrize("first", [0, 1])
+async def test_workers_give_a_signal_back(
+    others_signal: tuple[signal.Signals, list[int]], first: int
+) -> None:
+    number, handled = others_signal
+    theirs = signal.getsignal(number)
+    async with memory_world() as world:
+        workers = [Worker(world, {topic: Recorder()}) for topic in (TOPIC, ORDERS)]
+        works = [asyncio.create_task(each.run()) for each in workers]
+        await consumers(2)
+        workers[first].stop()
+        await works[first]
+        assert signal.getsignal(number) is not theirs
+        workers[1 - first].stop()
+        await works[1 - first]
+        assert signal.getsignal(number) is theirs
+        signal.raise_signal(number)
+        assert handled == [number]
+
+
+async def test_handlers_of_the_loop_stay(
+    others_signal: tuple[signal.Signals, list[int]],
+) -> None:
+    number, _ = others_signal
+    handled: list[str] = []
+
+    async def times(count: int) -> None:
+        async def arrived() -> bool:
+            return len(handled) == count
+
+        await until(arrived, what="the signal in the loop")
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(number, handled.append, "the loop's")
+    try:
+        async with memory_world() as world, asyncio.timeout(60):
+            work = asyncio.create_task(Worker(world, {TOPIC: Recorder()}).run())
+            await consumers(1)
+            signal.raise_signal(number)
+            await work
+            await times(1)
+            signal.raise_signal(number)
+            await times(2)
+    finally:
+        loop.remove_signal_handler(number)
+
+
 _PROGRAM: Final = textwrap.dedent(
     """
     import asyncio, pathlib, sys

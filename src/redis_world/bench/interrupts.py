@@ -25,13 +25,6 @@ class Interrupts:
         self._task = asyncio.current_task()
         self._is_held = False
 
-    def take(self) -> None:
-        """Take the signals, also from somebody who has taken them meanwhile, or gave them up."""
-        for number in _SIGNALS:
-            # Elsewhere than in the main thread, and on some systems, a loop can't have them.
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                self._loop.add_signal_handler(number, self._interrupt)
-
     def hold(self) -> None:
         """Let no signal cancel the task any more."""
         self._is_held = True
@@ -42,7 +35,10 @@ class Interrupts:
             self._task.cancel()
 
     def __enter__(self) -> Self:
-        self.take()
+        for number in _SIGNALS:
+            # Elsewhere than in the main thread, and on some systems, a loop can't have them.
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                self._loop.add_signal_handler(number, self._interrupt)
         return self
 
     def __exit__(

@@ -11,7 +11,6 @@ from itertools import count
 from typing import Any, Final
 
 from redis_world.bench.figures import Figure, Measurement, Round, Spread, collect, percentile
-from redis_world.bench.interrupts import Interrupts
 from redis_world.bench.limits import Busy, Usage
 from redis_world.bench.observer import Observer, cores
 from redis_world.bench.workload import (
@@ -98,14 +97,12 @@ class Bench:
     Attributes:
         world: whose namespace is the bench's own.
         observer: of its server.
-        interrupts: that a worker would take for its own.
         seconds: for all of it, about.
         on_progress: is called after each round.
     """
 
     world: RedisWorld
     observer: Observer
-    interrupts: Interrupts
     seconds: float
     on_progress: OnProgress = lambda _title, _done, _total: None
     busy: Busy | None = None
@@ -295,7 +292,7 @@ class Bench:
             )
             if working.done():
                 working.result()
-                # It took a signal for its own, before `take` was called.
+                # By a signal, which is about to cancel this task, too.
                 raise asyncio.CancelledError
             if not arrival.done():
                 raise WorldUnavailableError(
@@ -314,12 +311,10 @@ class Bench:
         title = "send to handler of an idle worker"
         try:
             await deliver()
-            self.interrupts.take()
             rounds = await self._rounds("delivery", title, measure)
         finally:
             worker.stop()
             await asyncio.gather(working, return_exceptions=True)
-            self.interrupts.take()
         titles = _latency_titles("delivery", "one message")
         return Measurement("delivery", title, self._collect(rounds, titles, ["deliveryP50Ms"]))
 

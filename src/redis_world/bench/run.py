@@ -95,7 +95,7 @@ async def run_bench(
     with Interrupts() as interrupts:
         async with observing(url, world.config) as observer:
             await observer.check_unused(namespace)
-            bench = Bench(world, observer, interrupts, seconds)
+            bench = Bench(world, observer, seconds)
             if on_progress is not None:
                 bench.on_progress = on_progress
             try:
