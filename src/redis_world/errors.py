@@ -201,8 +201,10 @@ class WorldUnavailableError(WorldError):
 class NotDurableError(WorldUnavailableError):
     """The server has run the call, but what the World's `durability` asks for did not come.
 
-    It is stored, and may be lost with the server. The same call made again finds it there: an
-    event is refused as a duplicate then.
+    It is stored, and may be lost with the server: the same call made again finds it there, and an
+    event is refused as a duplicate. Where the answer is not success, such as a refusal, the text
+    names it instead: what it rests on may be lost. Made again once the durability is there, the
+    call gets it.
     """
 
     code = "not-durable"

@@ -78,9 +78,16 @@ async def test_a_write_waits_for_a_replica(primary: Server) -> None:
             with pytest.raises(NotDurableError, match=r"no replica .* 0\.05 s: it is stored"):
                 await world.events.create(run_id, e.run_created())
             # As it says: it is there, and the same call finds it.
-            with pytest.raises((EntityConflictError, NotDurableError)):
+            with pytest.raises(
+                NotDurableError, match=r"its answer, \w+, rests on may yet be lost"
+            ):
                 await world.events.create(run_id, e.run_created())
             assert (await world.runs.get(run_id)).status == "pending", "reads wait for nothing"
+            # What was refused is not said to be stored: nothing is.
+            with pytest.raises(NotDurableError, match="rests on") as refused:
+                await world.events.create(run_id, e.step_started("nowhere"))
+            assert "it is stored" not in str(refused.value)
+            assert await e.log_types(world, run_id) == ["run_created"]
             with pytest.raises(NotDurableError):
                 await world.queue.send(NAME, {"n": 1})
             (message,) = await world.queue.claim(TOPIC)
@@ -89,6 +96,8 @@ async def test_a_write_waits_for_a_replica(primary: Server) -> None:
             assert (await world.queue.stats(TOPIC)).leased == 0
         with replica_of(primary) as replica:
             async with RedisWorld(primary.url, durability="replica") as world:
+                with pytest.raises(EntityConflictError):
+                    await world.events.create(run_id, e.run_created())
                 run_id = await everything(world)
                 keys = world.connection.partitions.of(run_id).of_run(run_id)
                 # Whatever was answered is on the replica: nothing has to be waited for.

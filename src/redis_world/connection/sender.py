@@ -292,12 +292,18 @@ class Sender:
         if not _is_reached(waited):
             for request, own in answered:
                 if request.is_waited and not any(isinstance(each, Exception) for each in own):
-                    self._tell_not_durable(request)
+                    self._tell_not_durable(request, own[0])
         return answered
 
-    def _tell_not_durable(self, request: Request) -> None:
+    def _tell_not_durable(self, request: Request, reply: Reply) -> None:
         place, seconds = self._config.durability, self._config.durability_timeout
         text = f"no {place} had the write within {seconds} s: it is stored, and may yet be lost"
+        if reply[0] != b"OK":
+            # A refusal has stored nothing, but who believes it may rely on what others have.
+            text = (
+                f"no {place} had all writes before this one within {seconds} s: what its answer, "
+                f"{reply[0].decode()}, rests on may yet be lost"
+            )
         if not request.future.done():
             request.future.set_exception(NotDurableError(text))
 
