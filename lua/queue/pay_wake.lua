@@ -1,7 +1,7 @@
 -- Wakes a run that has been owed a wake for `interval` ms; its writer is gone.
 --
--- A run with dead letters is the operator's. One whose wake is due, or that has a leased or held
--- replay, sees to itself: it is looked at again after another interval.
+-- A run with dead letters is the operator's. One that has a replay which is due, leased or held
+-- sees to itself: it is looked at again after another interval.
 --
 -- KEYS: owed, held
 -- ARGV: base, interval, topic, message_id, run_id, queue_name, body
@@ -9,6 +9,32 @@
 --
 -- @include lib/clock
 -- @include lib/rescue
+
+local FIELDS_AT_ONCE, MAX_LOOKS = '100', 20
+
+-- Whether a worker has a replay of the run, or can claim one. Wakes that were never delivered are
+-- known by name; this is about those that came back from a worker, or whose delay is over. Of a
+-- run with thousands of messages not all are looked at: one wake too many does no harm.
+local function has_replay(at)
+  local bookkeeping, cursor, looks = run_queue_key(base, run_id), '0', 0
+  repeat
+    local found = redis.call('HSCAN', bookkeeping, cursor, 'MATCH', 'message:*',
+      'COUNT', FIELDS_AT_ONCE)
+    cursor, looks = found[1], looks + 1
+    for place = 1, #found[2], 2 do
+      local id = string.sub(found[2][place], #'message:' + 1)
+      local its_topic = found[2][place + 1]
+      if redis.call('HGET', message_key(base, its_topic, id), 'kind') ~= 'step' then
+        local due_at = redis.call('ZSCORE', topic_key(base, its_topic, 'due'), id)
+        if due_at and tonumber(due_at) <= tonumber(at)
+          or redis.call('ZSCORE', topic_key(base, its_topic, 'leased'), id) then
+          return true
+        end
+      end
+    end
+  until cursor == '0' or looks == MAX_LOOKS
+  return false
+end
 
 local at = now()
 if not is_old(owed, run_id, at, interval) then
@@ -18,7 +44,7 @@ local state = load_bookkeeping(base, run_id)
 if state.dead > 0 then
   look_again(owed, run_id, at, interval, LONG)
   return { 'LEFT' }
-elseif state.wake or state.leased or redis.call('EXISTS', held) == 1 then
+elseif state.wake or state.leased or redis.call('EXISTS', held) == 1 or has_replay(at) then
   look_again(owed, run_id, at, interval, interval)
   return { 'LEFT' }
 end

@@ -47,6 +47,13 @@ async def claim(world: RedisWorld, topic: str = TOPIC) -> list[Message]:
     return await world.queue.claim(topic, limit=100)
 
 
+async def claim_all(world: RedisWorld) -> list[Message]:
+    messages: list[Message] = []
+    while claimed := await claim(world):
+        messages += claimed
+    return messages
+
+
 async def ack_all(world: RedisWorld) -> int:
     messages = await claim(world)
     for message in messages:
@@ -200,6 +207,80 @@ async def test_a_replay_that_is_held_pays_later(clocked: Clocked) -> None:
     assert await world.queue.ack(leased)
     assert await ack_all(world) == 1
     assert await sweep(clocked) == NOTHING
+
+
+async def _expired(world: RedisWorld, clock: ManualClock, leased: Message) -> None:
+    del world, leased
+    await clock.advance(HOUR)
+
+
+async def _given_back(world: RedisWorld, _: ManualClock, leased: Message) -> None:
+    assert await world.queue.give_back(leased)
+
+
+async def _retried(world: RedisWorld, clock: ManualClock, leased: Message) -> None:
+    assert await world.queue.retry(leased, delay=INTERVAL)
+    await clock.advance(INTERVAL)
+
+
+@pytest.mark.parametrize("payload", [wake, lambda run_id: content(1, run_id)])
+@pytest.mark.parametrize("end", [_expired, _given_back, _retried])
+async def test_a_replay_that_is_due_again_pays(
+    clocked: Clocked,
+    payload: Callable[[str], dict[str, Any]],
+    end: Callable[[RedisWorld, ManualClock, Message], Awaitable[None]],
+) -> None:
+    world, clock = clocked
+    run_id = await run_on_a_hook(world)
+    await world.queue.send(NAME, payload(run_id))
+    (leased,) = await world.queue.claim(TOPIC, lease=HOUR)
+    await e.write(world, run_id, e.hook_received("hook_1"))
+    await end(world, clock, leased)
+    for _ in range(3):
+        found = await sweep(clocked)
+        assert found["woken_runs"] == 0, "it is due, however long it waits"
+    assert await ack_all(world) == 1
+    assert await sweep(clocked) == NOTHING
+
+
+async def test_a_delayed_message_whose_time_has_come_pays(clocked: Clocked) -> None:
+    world, _ = clocked
+    run_id = await run_on_a_hook(world)
+    await world.queue.send(NAME, wake(run_id), delay=INTERVAL)
+    await e.write(world, run_id, e.hook_received("hook_1"))
+    for _ in range(3):
+        assert await sweep(clocked) == NOTHING, "it is due, however long it waits"
+    assert await ack_all(world) == 1
+    assert await sweep(clocked) == NOTHING
+
+
+async def test_a_message_among_many_that_are_of_steps(clocked: Clocked) -> None:
+    """The last replay of a run is found, however many steps of it are due, or none is."""
+    world, _ = clocked
+    run_id = await run_on_a_hook(world)
+    await asyncio.gather(*(world.queue.send(NAME, step(f"s{n}", run_id)) for n in range(300)))
+    await world.queue.send(NAME, wake(run_id), delay=INTERVAL)
+    await e.write(world, run_id, e.hook_received("hook_1"))
+    assert await sweep(clocked) == NOTHING
+    (replay,) = [each for each in await claim_all(world) if not each.is_step]
+    await world.queue.retry(replay, delay=10 * INTERVAL)
+    await e.write(world, run_id, e.hook_received("hook_1"))
+    assert await sweep(clocked) == {**NOTHING, "woken_runs": 1}
+
+
+async def test_without_an_order_of_replays(backend: Backend) -> None:
+    """A replay that a worker has may have read the log before; it is looked at behind it."""
+    library = ManualClock.library()
+    async with backend.world(serialize_runs=False, library=library) as world:
+        clock = await ManualClock(world).set()
+        run_id = await run_on_a_hook(world)
+        await world.queue.send(NAME, wake(run_id))
+        (leased,) = await world.queue.claim(TOPIC, lease=HOUR)
+        await e.write(world, run_id, e.hook_received("hook_1"))
+        for _ in range(3):
+            assert await sweep((world, clock)) == NOTHING, "it is leased"
+        assert await world.queue.ack(leased)
+        assert await sweep((world, clock)) == {**NOTHING, "woken_runs": 1}
 
 
 async def test_a_message_far_ahead_is_no_message(clocked: Clocked) -> None:

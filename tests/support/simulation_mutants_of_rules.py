@@ -55,6 +55,22 @@ RULES: Final[dict[str, Mutant]] = {
         operations=20,
         says="was merged into",
     ),
+    "wakes with other headers are absorbed": mutant(
+        "lib/queue",
+        ("\n    and fields[3] == message.headers", ""),
+        favoured=("send",),
+        seed=10,
+        operations=20,
+        says="was merged into",
+    ),
+    "wakes for another deployment are absorbed": mutant(
+        "lib/queue",
+        (" and fields[2] == message.deployment", ""),
+        favoured=("send",),
+        seed=8,
+        operations=80,
+        says="was merged into",
+    ),
     # One replay at a time.
     "two replays of a run are leased": mutant(
         "queue/claim",
@@ -240,13 +256,24 @@ RULES: Final[dict[str, Mutant]] = {
     "the sweeper wakes a run beside its leased replay": mutant(
         "queue/pay_wake",
         (
-            "elseif state.wake or state.leased or redis.call('EXISTS', held) == 1 then",
+            (
+                "elseif state.wake or state.leased or redis.call('EXISTS', held) == 1 "
+                "or has_replay(at) then"
+            ),
             "elseif false then",
         ),
         favoured=("sweep", "extend", "change_step"),
         seed=3,
         operations=80,
-        says="has the leased replay",
+        says="was woken, and has the replay",
+    ),
+    "the sweeper wakes a run whose replay is due again": mutant(
+        "queue/pay_wake",
+        (" or has_replay(at) then", " then"),
+        favoured=("sweep", "die", "change_hook"),
+        seed=2,
+        operations=20,
+        says="was woken, and has the replay",
     ),
     "the sweeper wakes a run that has a dead letter": mutant(
         "queue/pay_wake",
@@ -274,6 +301,14 @@ RULES: Final[dict[str, Mutant]] = {
         says="was woken after",
     ),
     # Runs without a message.
+    "a run that is woken in vain does not rest": mutant(
+        "queue/unpark",
+        ("if rest > 0 then", "if false then"),
+        favoured=("sweep", "pass_time", "claim", "ack"),
+        seed=0,
+        operations=20,
+        says="was woken in vain, and again after",
+    ),
     "a run whose last message ends is not parked": mutant(
         "lib/queue",
         ("park(base, at, run_id)", "local _ = at"),

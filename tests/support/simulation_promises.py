@@ -28,6 +28,9 @@ class SimulatedRun:
 
     Attributes:
         steps: whether each step is still open.
+        events: how many calls have recorded events of it.
+        woken: how often the sweeper woke it for want of a message, with no event behind the
+            first of these times; when last, and how many events there were.
         need: when the first event was recorded that no replay has begun after.
         letter_since: a time before a replay of the run has died with its lease.
     """
@@ -37,6 +40,8 @@ class SimulatedRun:
     steps: dict[str, bool] = field(default_factory=dict)
     hooks: set[str] = field(default_factory=set)
     waits: set[str] = field(default_factory=set)
+    events: int = 0
+    woken: tuple[int, datetime, int] | None = None
     need: datetime | None = None
     letter_since: datetime | None = None
 
@@ -123,6 +128,7 @@ class Promises:
 
     def _event(self, done: Execution) -> None:
         run, name = self.run(done.run_id), done.script.removeprefix("events/")
+        run.events += done.status in {"OK", "TOKEN_TAKEN"}
         if done.status == "OK":
             self._happened(run, name, done)
         if done.args["outbox"]:
@@ -173,7 +179,9 @@ class Promises:
                     self.number_of[got] = number
         elif got:
             other = self._messages[got]
-            is_same = sent.kind == b"step" or (sent.kind, sent.queue) == (b"wake", other.queue)
+            is_same = sent.kind == b"step" or (
+                sent.kind == b"wake" and sent.envelope == other.envelope
+            )
             assert is_same or sent.key, f"{sent.message_id} was merged into {got}"
             assert got in self.stored, f"{sent.message_id} was merged into {got}, which is over"
         else:
@@ -216,8 +224,7 @@ class Promises:
         if follow_up:
             got = done.reply[1].decode()
             is_carried = got == follow_up
-            queue = self._messages[message_id].queue
-            self._pushed(Sent.behind(done.args, queue), got)
+            self._pushed(Sent.behind(done.args, self._messages[message_id]), got)
         if not is_carried:
             self._drop(message_id)
 
@@ -277,12 +284,13 @@ class Promises:
             assert since, f"{run.run_id} was woken, and owed no wake"
             waited = self._now() - min(since)
             assert waited >= self._interval, f"{run.run_id} was woken after {waited}"
-            for message_id, until in self._leased_until.items():
+            for message_id in self.stored - {done.text("message_id")}:
                 message = self._messages[message_id]
-                is_own = message.run_id == run.run_id and message.kind in _REPLAYS
-                assert not is_own or until <= self._latest(), (
-                    f"{run.run_id} was woken, and has the leased replay {message_id}"
-                )
+                if message.run_id == run.run_id and message.kind in _REPLAYS:
+                    not_before = self._not_before.get(message_id, self._now())
+                    assert not_before > self._now(), (
+                        f"{run.run_id} was woken, and has the replay {message_id}"
+                    )
 
     def _pay_step(self, done: Execution) -> None:
         if run := self._rescued(done):
@@ -292,6 +300,13 @@ class Promises:
     def _unpark(self, done: Execution) -> None:
         if run := self._rescued(done):
             assert not run.hooks, f"{run.run_id} waits for hooks, and was woken"
+            times = 0
+            if run.woken is not None and run.woken[2] == run.events:
+                times, since, _ = run.woken
+                rested = self._now() - since
+                pause = min(self._interval * 2**times, timedelta(hours=1))
+                assert rested >= pause, f"{run.run_id} was woken in vain, and again after {rested}"
+            run.woken = times + 1, self._now(), run.events
 
     # -- inside ----------------------------------------------------------------------------
 

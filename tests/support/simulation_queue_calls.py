@@ -44,7 +44,7 @@ class QueueCalls:
         if chance.random() < 0.3:
             options["idempotency_key"] = chance.choice(KEYS)
         if chance.random() < 0.1:
-            options["headers"] = {"h": chance.choice("12")}
+            options.update(chance.choice([{"headers": {"h": "1"}}, {"deployment_id": "2"}]))
         number = stage.new_number()
         payload: dict[str, Any] = wake(run_id)
         if kind == "content":

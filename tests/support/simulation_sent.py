@@ -20,13 +20,23 @@ class Sent(NamedTuple):
     step: bytes
     key: bytes
     queue: bytes
+    deployment: bytes
+    headers: bytes
     body: bytes
     delay: bytes
+
+    @property
+    def envelope(self) -> tuple[bytes, bytes, bytes]:
+        """What one wake must have in common with another that stands for it."""
+        return self.queue, self.deployment, self.headers
 
     @classmethod
     def of(cls, args: Mapping[str, bytes]) -> Sent:
         """As `queue/send` has it."""
-        names = ("kind", "step_id", "idempotency", "queue_name", "body", "delay")
+        names = (
+            "kind", "step_id", "idempotency", "queue_name", "deployment_id", "headers", "body",
+            "delay",
+        )  # fmt: skip
         return cls(
             args["run_id"].decode(), args["message_id"].decode(), *(args[name] for name in names)
         )
@@ -34,12 +44,12 @@ class Sent(NamedTuple):
     @classmethod
     def along(cls, outbox: bytes) -> Sent:
         """As an event brings it along."""
-        _, message_id, run_id, kind, step, key, queue, *_, body, delay = _netstrings(outbox)
-        return cls(run_id.decode(), message_id.decode(), kind, step, key, queue, body, delay)
+        _, message_id, run_id, *rest = _netstrings(outbox)
+        return cls(run_id.decode(), message_id.decode(), *rest)
 
     @classmethod
-    def behind(cls, args: Mapping[str, bytes], queue: bytes) -> Sent:
-        """As a continuation."""
+    def behind(cls, args: Mapping[str, bytes], done: Sent) -> Sent:
+        """As a continuation of a message."""
         payload = decode_data(args["body"])
         return cls(
             run_of(payload),
@@ -47,7 +57,9 @@ class Sent(NamedTuple):
             args["kind"],
             step_of(payload).encode(),
             args["idempotency"],
-            queue,
+            done.queue,
+            done.deployment,
+            done.headers,
             args["body"],
             args["delay"],
         )
@@ -63,6 +75,8 @@ class Sent(NamedTuple):
             step,
             args.get("idempotency", b""),
             args["queue_name"],
+            b"",
+            b"",
             args["body"],
             b"0",
         )

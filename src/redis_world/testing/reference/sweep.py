@@ -68,11 +68,10 @@ def _pay_run(state: State, run_id: str) -> bool:
     if _has_dead_letters(state, run_id):
         queue.debt = now + _HOUR_MS
         return False
-    is_served = any(
-        message.is_replay and message.place in ("leased", "held")
+    if any(
+        message.is_replay and (message.place != "due" or message.due_at <= now)
         for message in outstanding_of(state, run_id)
-    )
-    if queue.wake is not None or is_served:
+    ):
         queue.debt = now + interval_ms(state)
         return False
     _send(state, run_id)
