@@ -35,8 +35,12 @@ local function carry(...)
   local base, outbox, at = ...
   local topic, message = unpack_message(outbox)
   if not at then
+    local id = standing(base, topic, message, run_queue_key(base, message.run))
+    if not id and is_of_closed_step(base, message) then
+      return ''
+    end
     -- Without any it was done meanwhile.
-    return standing(base, topic, message, run_queue_key(base, message.run)) or message.id
+    return id or message.id
   end
   message.due_at = later(at, message.delay)
   local sent, wakes = push(base, topic, at, message)

@@ -47,6 +47,12 @@ local function standing(base, topic, message, bookkeeping)
   end
 end
 
+-- Whether a message is of a step that needs none any more.
+local function is_of_closed_step(base, message)
+  return message.kind == 'step'
+    and is_terminal(redis.call('HGET', step_key(base, message.run, message.step), 'status'))
+end
+
 -- Sends a message. Returns the id of the message that stands for it, or nil when its step is
 -- terminal and nothing is left to deliver; and whether it is a new replay that is due now.
 -- @deferred
@@ -57,11 +63,8 @@ local function push(...)
   if holder then
     return holder
   end
-  if message.kind == 'step' then
-    local step = step_key(base, message.run, message.step)
-    if is_terminal(redis.call('HGET', step, 'status')) then
-      return nil
-    end
+  if is_of_closed_step(base, message) then
+    return nil
   end
   redis.call('HSET', message_key(base, topic, message.id),
     'run', message.run, 'kind', message.kind, 'step', message.step, 'key', message.key,

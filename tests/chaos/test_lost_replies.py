@@ -247,6 +247,16 @@ async def test_an_event_brings_its_message_once(backend: Backend, name: str) -> 
     assert count_messages(keys) == 1
 
 
+@pytest.mark.parametrize("name", ["step_completed", "step_completed, bare", "step_failed"])
+async def test_an_event_brings_no_message_of_a_step_that_it_ends(
+    backend: Backend, name: str
+) -> None:
+    enqueue = Enqueue(NAME, step_message("step_1", RUN))
+    assert (
+        count_messages(await hold_against_twin(backend, EVENTS[name].case(enqueue=enqueue))) == 0
+    )
+
+
 def message_of(name: str) -> Enqueue:
     """The message that an event brings along: one that no other one can stand for."""
     if name in {"step_created", "step_started, lazy"}:
@@ -571,9 +581,12 @@ async def end_with_steps(world: RedisWorld, clock: ManualClock) -> None:
     await write(world, RUN, event("run_failed", error=b"err"))
 
 
-def batching(*events: Wire, prepare: Prepare = begin_steps, message: bool = True) -> Case:
-    enqueue = Enqueue(NAME, wake(RUN)) if message else None
+WAKE: Final = Enqueue(NAME, wake(RUN))
 
+
+def batching(
+    *events: Wire, prepare: Prepare = begin_steps, enqueue: Enqueue | None = WAKE
+) -> Case:
     def call(world: RedisWorld, _: None) -> Awaitable[BatchResult]:
         return world.events.create_batch(RUN, events, enqueue=enqueue)
 
@@ -597,7 +610,10 @@ BATCHES: Final[dict[str, Case]] = {
     "behind the end of the run": batching(
         step_completed("a"), step_created("late"), step_retrying("b"), prepare=end_with_steps
     ),
-    "without a message": batching(step_started("a"), step_created("new"), message=False),
+    "without a message": batching(step_started("a"), step_created("new"), enqueue=None),
+    "with the message of a step that it ends": batching(
+        step_completed("a"), enqueue=Enqueue(NAME, step_message("a", RUN))
+    ),
 }  # fmt: skip
 
 
