@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import math
 import os
@@ -16,14 +17,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from redis_world import RedisWorld
-from redis_world.bench import Busy, Spread, fresh_namespace, run_bench
+from redis_world.bench import Busy, Figure, Measurement, Spread, fresh_namespace, run_bench
 from redis_world.bench.figures import percentile
 from redis_world.bench.limits import Usage
 from redis_world.bench.observer import cores
 from redis_world.bench.workload import _BATCHES, _SINGLE, EVENTS_PER_RUN, all_of
-from redis_world.cli.bench import _number
+from redis_world.cli.bench import _number, _table
 from redis_world.errors import ConfigurationError, WorldError, WorldUnavailableError
 from support.backends import Backend, Servers
 from support.command_line import environment, on_a_terminal
@@ -214,6 +216,18 @@ def test_a_pipe_gets_plain_aligned_lines(redis7: Backend) -> None:
     assert keys_of(redis7) == []
 
 
+def test_a_slow_server_cuts_nothing_off() -> None:
+    """Of a terminal of 80 columns, however wide the numbers are."""
+    title = "send to handler of an idle worker"
+    figure = Figure([123_456.0] * 3, "one message, p99", "ms", 1234.5)
+    table = _table([Measurement("delivery", title, {"deliveryP99Ms": figure})])
+    output = io.StringIO()
+    Console(file=output, width=80).print(table)
+    lines = [line.rstrip() for line in output.getvalue().splitlines()]
+    assert f" {title}" in lines
+    assert any(re.search(r"p99 ( +123,456){3} +ms +1234\.5$", line) for line in lines)
+
+
 def test_a_terminal_gets_a_bar_and_a_table(redis7: Backend) -> None:
     code, text = on_a_terminal(command("--url", redis7.url, "--seconds", "1"), columns=80)
     assert code == 0
@@ -392,6 +406,37 @@ async def test_a_namespace_that_exists_is_left_alone(server: Backend) -> None:
         with pytest.raises(ConfigurationError, match="exists already"):
             await run_bench(server.url, namespace=namespace, seconds=SECONDS)
         assert server.dump() == before
+
+
+@pytest.mark.parametrize("key", ["{{{}}}:precious", "{{{}/7}}:precious"])
+async def test_keys_of_others_that_look_like_its_own_stay(server: Backend, key: str) -> None:
+    """Bench removes whatever is in its namespace, so nothing may be there."""
+    namespace = server.namespace()
+    name = key.format(namespace)
+    with contextlib.closing(server.client()) as client:
+        # Among others, so that it is not in the first part of what the server lists.
+        for number in range(3000):
+            client.set(f"other:{namespace}:{number}", "")
+        client.set(name, "1")
+        try:
+            with pytest.raises(ConfigurationError, match=f"key '{re.escape(name)}' is not of"):
+                await run_bench(server.url, namespace=namespace, seconds=SECONDS)
+            assert client.get(name) == b"1"
+        finally:
+            client.delete(name, *(f"other:{namespace}:{number}" for number in range(3000)))
+
+
+async def test_a_user_who_may_not_look_for_keys_begins_nothing(redis7: Backend) -> None:
+    with contextlib.closing(redis7.client()) as client:
+        client.acl_setuser("bench", enabled=True, nopass=True, keys=["*"], channels=["*"],
+                           commands=["+@all", "-scan"])  # fmt: skip
+        try:
+            url = redis7.url.replace("://", "://bench:any@")
+            with pytest.raises(ConfigurationError, match="denies a command"):
+                await run_bench(url, seconds=SECONDS)
+        finally:
+            client.acl_deluser("bench")
+    assert keys_of(redis7) == []
 
 
 def test_the_namespace_of_the_environment_is_not_touched(redis7: Backend) -> None:

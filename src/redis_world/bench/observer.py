@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final
 
+import redis.asyncio
 import redis.exceptions
 
 from redis_world.bench.limits import Usage
@@ -12,12 +14,36 @@ from redis_world.checkup.nodes import Nodes
 from redis_world.config import WorldConfig
 from redis_world.connection.cluster import ClusterRoutes
 from redis_world.connection.refusals import translate
-from redis_world.connection.sender import Reply
+from redis_world.connection.sender import Reply, round_trip
 from redis_world.connection.source import Source
 from redis_world.errors import ConfigurationError
 from redis_world.keys import meta_key
 
-__all__ = ["Observer", "cores", "observing"]
+__all__ = ["Observer", "cores", "observing", "pattern_of"]
+
+
+_SCANNED_AT_ONCE: Final = 1000
+
+
+def pattern_of(namespace: str) -> str:
+    """Of all keys of a namespace."""
+    # `{namespace}:` begins what is of all partitions, `{namespace/` what is of one.
+    return f"{{{namespace}[}}/]*"
+
+
+async def _first_key(client: redis.asyncio.Redis, pattern: str, *, is_fresh: bool) -> bytes | None:
+    """Some key that matches; None when there is none, or none among the first ones."""
+    cursor = 0
+    while True:
+        command = ("SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED_AT_ONCE)
+        (reply,) = await round_trip(client, [command])
+        if isinstance(reply, Exception):
+            raise reply
+        if reply[1]:
+            return bytes(reply[1][0])
+        cursor = int(reply[0])
+        if is_fresh or cursor == 0:
+            return None
 
 
 class Observer:
@@ -29,25 +55,35 @@ class Observer:
         self.where = where
         """The server's address, without its password."""
 
-    async def check_unused(self, namespace: str) -> None:
-        """See that a namespace does not exist.
+    async def check_unused(self, namespace: str, *, is_fresh: bool) -> None:
+        """See that nothing is in a namespace, and that this user may look.
+
+        Args:
+            namespace: where a bench is going to work, and remove all that it finds.
+            is_fresh: it was made up by chance, so that a look at some keys is enough.
 
         Raises:
-            ConfigurationError: it does: what is in it would be removed at the end.
-            WorldError: the server can't be asked.
+            ConfigurationError: something is in it, or keys of others begin as its own do.
+            WorldError: the server can't be asked, or refuses.
         """
-        # Each World pins its namespace there before it writes anything.
         try:
+            # Each World pins its namespace there before it writes anything.
             (there,) = await self._nodes.ask([("EXISTS", meta_key(namespace))])
+            if isinstance(there, Exception):
+                raise there
+            if there:
+                raise ConfigurationError(
+                    f"namespace {namespace!r} exists already, and bench removes its namespace at "
+                    "the end: name one that does not exist, or none"
+                )
+            for client in self._nodes.clients:
+                if key := await _first_key(client, pattern_of(namespace), is_fresh=is_fresh):
+                    raise ConfigurationError(
+                        f"key {key.decode(errors='replace')!r} is not of bench, which removes all "
+                        "that begin so at the end: name another namespace, or none"
+                    )
         except (redis.exceptions.RedisError, OSError) as error:
             raise translate(error, where=self.where) from error
-        if isinstance(there, Exception):
-            raise translate(there, where=self.where)
-        if there:
-            raise ConfigurationError(
-                f"namespace {namespace!r} exists already, and bench removes its namespace at the "
-                "end: name one that does not exist, or none"
-            )
 
     async def version(self) -> dict[str, str | None]:
         """Kind and version of the server, None where it does not tell."""

@@ -17,7 +17,7 @@ from redis_world.bench.figures import Measurement
 from redis_world.bench.interrupts import Interrupts
 from redis_world.bench.limits import Busy
 from redis_world.bench.measurements import Bench, OnProgress, parameters
-from redis_world.bench.observer import Observer, observing
+from redis_world.bench.observer import Observer, observing, pattern_of
 from redis_world.bench.workload import EVENTS_PER_RUN, PAYLOAD_BYTES, STEPS
 from redis_world.errors import WorldError, WorldUnavailableError
 from redis_world.world import DEFAULT_URL, RedisWorld
@@ -85,16 +85,18 @@ async def run_bench(
             and how many there are.
 
     Raises:
-        ConfigurationError: the URL or an option can't be used, or the namespace exists.
+        ConfigurationError: the URL or an option can't be used, or the namespace exists,
+            or other keys begin as its own do.
         WorldUnavailableError: the server can't be reached; or the namespace could not be removed,
             as the text says.
     """
+    is_fresh = namespace is None
     namespace = namespace or fresh_namespace()
     url = url or DEFAULT_URL
     world = RedisWorld.from_env(url=url, namespace=namespace)
     with Interrupts() as interrupts:
         async with observing(url, world.config) as observer:
-            await observer.check_unused(namespace)
+            await observer.check_unused(namespace, is_fresh=is_fresh)
             bench = Bench(world, observer, seconds)
             if on_progress is not None:
                 bench.on_progress = on_progress
@@ -168,10 +170,8 @@ async def _remove(world: RedisWorld, namespace: str) -> None:
 
 async def _delete_keys(world: RedisWorld, namespace: str) -> int:
     """Delete the keys that one look finds; how many they were."""
-    # `{namespace}:` begins what is of all partitions, `{namespace/` what is of one.
-    pattern = f"{{{namespace}[}}/]*"
     # With the key that opening makes: nothing opens this World again.
-    found = sorted({key async for key in world.connection.scan(pattern)})
+    found = sorted({key async for key in world.connection.scan(pattern_of(namespace))})
     # A command of several keys has to be of one slot, as those of a tag are.
     for _, keys in groupby(found, key=lambda key: key.partition(b"}")[0]):
         of_tag = [*keys]

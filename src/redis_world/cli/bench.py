@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
-from redis_world.bench import Figure, Report, run_bench
+from redis_world.bench import Figure, Measurement, Report, run_bench
 from redis_world.cli import app
 from redis_world.cli.inspect.common import Json
 from redis_world.cli.inspect.output import Mode, Output
@@ -61,7 +61,7 @@ def bench(
         case Mode.JSON:
             output.document(report.document())
         case Mode.TABLE:
-            output.draw(*_head(report), _table(report), report.busy.sentence)
+            output.draw(*_head(report), _table(report.measurements), report.busy.sentence)
         case Mode.LINES:
             for line in [*_head(report), *_lines(report), report.busy.sentence]:
                 output.write_line(line)
@@ -127,11 +127,16 @@ def _row(figure: Figure) -> tuple[str, ...]:
     return f"  {figure.title}", *map(_number, numbers), figure.unit, ratio
 
 
-def _table(report: Report) -> Table:
+def _table(measurements: Sequence[Measurement]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", padding=(0, 1, 0, 0), pad_edge=False)
     for title in _TITLES:
-        table.add_column(title, justify="right" if title in _RIGHT else "left")
-    for each in report.measurements:
+        # The last title may take two lines, where a narrow terminal has no place for wide numbers.
+        table.add_column(
+            title,
+            justify="right" if title in _RIGHT else "left",
+            no_wrap=title != _TITLES[-1],
+        )
+    for each in measurements:
         table.add_row(each.title, style="bold")
         for figure in each.figures.values():
             table.add_row(*_row(figure))
