@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from redis_world import RedisWorld
-from redis_world.testing import Server, ServerUnavailableError, redis_server
+from redis_world.testing import Server
 from support.backends import Backend
 from support.command_line import environment, on_a_terminal
+from support.private_servers import private_server
 from support.queue_tools import claim_one, content, send
 
 PASSWORD = "pass-word"
@@ -49,11 +50,8 @@ def rows(done: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
 
 @contextlib.contextmanager
 def running(*args: str) -> Iterator[Server]:
-    try:
-        with redis_server(args=args) as server:
-            yield server
-    except ServerUnavailableError as error:
-        pytest.skip(f"no redis7 server: {error}")
+    with private_server("redis7", *args) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

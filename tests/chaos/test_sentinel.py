@@ -22,10 +22,11 @@ from redis_world.config import WorldConfig
 from redis_world.connection.sentinels import SentinelPool
 from redis_world.errors import ConfigurationError, NotDurableError, WorldUnavailableError
 from redis_world.queue import Enqueue
-from redis_world.testing import ServerUnavailableError, check_invariants, redis_server
+from redis_world.testing import check_invariants, redis_server
 from redis_world.worker import Worker
 from support import events as e
 from support.ports import free_port
+from support.private_servers import needing
 from support.queue_tools import wake
 from support.sentinel import SERVICE, Guarded, guarded_server
 from support.until import until
@@ -39,11 +40,8 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture
 def guarded() -> Iterator[Guarded]:
-    try:
-        with guarded_server() as guarded:
-            yield guarded
-    except ServerUnavailableError as error:
-        pytest.skip(f"no redis7 server: {error}")
+    with needing("redis7"), guarded_server() as guarded:
+        yield guarded
 
 
 @pytest.mark.timeout(1200 if IS_LONG else 180)

@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -38,14 +38,13 @@ from redis_world.queue import Enqueue, Message
 from redis_world.testing import (
     ManualClock,
     Server,
-    ServerUnavailableError,
     check_invariants,
     cutting_proxy,
-    redis_server,
 )
 from redis_world.testing.servers import ServerKind
 from redis_world.worker import Worker
 from support import events as e
+from support.private_servers import private_server
 from support.queue_tools import TOPIC, content, outcome, send
 from support.trouble import Again, Load, all_chunks
 from support.until import until
@@ -62,18 +61,6 @@ pytestmark = pytest.mark.parametrize("seed", range(3 if IS_LONG else 1))
 every_kind = pytest.mark.parametrize("kind", KINDS)
 one_kind = pytest.mark.parametrize("kind", KINDS if IS_LONG else KINDS[:1])
 """For what depends on this project alone."""
-
-
-@contextlib.contextmanager
-def server_of(kind: str, *args: str) -> Iterator[Server]:
-    try:
-        with redis_server(kind, args=args) as server:  # type: ignore[arg-type]
-            yield server
-    except ServerUnavailableError as error:
-        text = f"no {kind} server: {error}"
-        if os.environ.get("CI"):
-            pytest.fail(text)
-        pytest.skip(text)
 
 
 @contextlib.asynccontextmanager
@@ -156,7 +143,7 @@ def _log_resends(caplog: pytest.LogCaptureFixture) -> None:
 @every_kind
 async def test_scripts_are_flushed_all_the_time(kind: str, seed: int) -> None:
     chance = random.Random(seed)
-    with server_of(kind) as server:
+    with private_server(kind) as server:
         async with admin(server.url) as client, load_on(server.url, seed) as (load, world):
             async with load.at_work():
                 for _ in range(15 * TIMES):
@@ -174,7 +161,7 @@ async def test_all_connections_are_killed_again_and_again(
 ) -> None:
     chance = random.Random(seed)
     killed = 0
-    with server_of(kind) as server:
+    with private_server(kind) as server:
         async with admin(server.url) as client, load_on(server.url, seed) as (load, world):
             async with load.at_work():
                 for _ in range(20 * TIMES):
@@ -216,7 +203,7 @@ class Restarts:
         self._pid = 0
 
     def start(self) -> None:
-        self._pid = self._present.enter_context(server_of(self._kind, *self._args)).pid
+        self._pid = self._present.enter_context(private_server(self._kind, *self._args)).pid
 
     def kill(self) -> None:
         """End the server as a power cut does."""
@@ -430,7 +417,7 @@ async def nodes(kind: str, count: int) -> AsyncIterator[list[Node]]:
     async with contextlib.AsyncExitStack() as stack:
         found = []
         for _ in range(count):
-            server = stack.enter_context(server_of(kind, *REPLICATES))
+            server = stack.enter_context(private_server(kind, *REPLICATES))
             found.append(Node(server, await stack.enter_async_context(admin(server.url))))
         yield found
 
@@ -524,29 +511,42 @@ async def test_what_another_caller_has_written_is_waited_for(kind: str, seed: in
 # -- slow servers --------------------------------------------------------------------------
 
 
+async def run_endless_script(client: redis.asyncio.Redis, seconds: float) -> None:
+    """What comes meanwhile waits at first, and is refused as BUSY once the server has noticed."""
+    running = asyncio.create_task(outcome(client.eval("while true do end", 0)))
+    await asyncio.sleep(seconds)
+    while not running.done():
+        # It may not have begun, on a machine that is busy.
+        await outcome(client.script_kill())
+        await asyncio.wait([running], timeout=0.01)
+
+
 @one_kind
 async def test_a_server_that_stops_answering(
     kind: str, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Calls are sent again while their originals still wait in the server."""
+    """Calls are sent again while their originals still wait in the server, or were refused."""
     chance = random.Random(seed)
-    with server_of(kind, *DEBUGS) as server:
+    with private_server(kind, *DEBUGS, "--busy-reply-threshold", "100") as server:
         async with (
             admin(server.url) as client,
             load_on(server.url, seed, socket_timeout=0.2) as (load, world),
         ):
             async with load.at_work():
-                for turn in range(4 * TIMES):
+                for turn in range(6 * TIMES):
                     await load.progress(chance.randint(10, 40))
                     before, pauses_all = count_resends(caplog), chance.random() < 0.5
                     async with asyncio.timeout(30):
                         # Again, if need be: a loop that is late itself gives the server its time.
                         while count_resends(caplog) == before:
-                            if turn % 2:
+                            if turn % 3 == 0:
                                 await client.client_pause(500, all=pauses_all)
                                 await asyncio.sleep(0.5)
-                            else:
+                            elif turn % 3 == 1:
                                 await debug(client, "SLEEP", 0.5)
+                            else:
+                                await run_endless_script(client, 0.5)
+            assert (await client.info("errorstats"))["errorstat_BUSY"]["count"] > 0
             await load.hold_against(world)
 
 
@@ -646,7 +646,7 @@ async def test_a_full_server_refuses_what_grows(kind: str, seed: int) -> None:
     """At once, and as a whole; there is room again, and it goes on."""
     names = [*GROWING, *EITHER]
     random.Random(seed).shuffle(names)
-    with server_of(kind, *DEBUGS) as server:
+    with private_server(kind, *DEBUGS) as server:
         async with admin(server.url) as client, RedisWorld(server.url) as world:
             for name in names:
                 work = {**GROWING, **EITHER}[name]
@@ -685,7 +685,7 @@ async def test_a_full_server_can_be_emptied(kind: str, seed: int) -> None:
         seen[payload["n"]] += 1
         return Again(0.01) if payload["n"] == 1 and seen[1] == 1 else None
 
-    with server_of(kind) as server:
+    with private_server(kind) as server:
         async with admin(server.url) as client, RedisWorld(server.url, max_failures=1) as world:
             run_id = await e.new_run(world)
             await e.write(world, run_id, e.hook_created(), e.step_created())
@@ -734,7 +734,7 @@ async def test_a_full_server_can_be_emptied(kind: str, seed: int) -> None:
 @one_kind
 async def test_a_full_server_can_not_be_swept(kind: str, seed: int) -> None:
     """The debts stay, and are paid once there is room."""
-    with server_of(kind) as server:
+    with private_server(kind) as server:
         async with (
             admin(server.url) as client,
             RedisWorld(server.url, sweep_interval=0.001) as world,
@@ -757,7 +757,7 @@ async def test_a_full_server_can_not_be_swept(kind: str, seed: int) -> None:
 async def test_a_server_on_the_brink_of_being_full(kind: str, seed: int) -> None:
     """Calls are refused or done, whichever comes; never by halves."""
     chance = random.Random(seed)
-    with server_of(kind) as server:
+    with private_server(kind) as server:
         async with (
             admin(server.url) as client,
             load_on(server.url, seed, tolerated=(WorldUnavailableError,)) as (load, world),
@@ -789,7 +789,7 @@ async def test_clocks_of_callers_are_wrong(
     chance, real, real_ns = random.Random(seed), time.time, time.time_ns
     monkeypatch.setattr(time, "time", lambda: real() + chance.uniform(-600, 600))
     monkeypatch.setattr(time, "time_ns", lambda: real_ns() + chance.randint(-600, 600) * 10**9)
-    with server_of(kind) as server:
+    with private_server(kind) as server:
         async with load_on(server.url, seed) as (load, world):
             async with load.at_work():
                 await load.progress(500 * TIMES)
@@ -827,7 +827,7 @@ class SteppingClock:
 
 @one_kind
 async def test_the_servers_clock_is_set_back_again_and_again(kind: str, seed: int) -> None:
-    with server_of(kind) as server:
+    with private_server(kind) as server:
         library = ManualClock.library()
         async with load_on(server.url, seed, library=library, own_ids=False) as (load, world):
             clock = SteppingClock(await ManualClock(world).set())

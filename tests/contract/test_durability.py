@@ -20,31 +20,23 @@ from redis_world.errors import (
 )
 from redis_world.lua import default_library
 from redis_world.queue import FollowUp
-from redis_world.testing import Server, ServerUnavailableError, memory_world, redis_server
+from redis_world.testing import Server, memory_world
 from redis_world.testing.servers import ServerKind
 from support import events as e
 from support.backends import Backend
 from support.exercise import exercise, exercise_partitions
 from support.monitor import monitor
+from support.private_servers import private_server
 from support.until import until
 
 TOPIC = "__wkf_workflow_"
 NAME = f"{TOPIC}orders"
 
 
-@contextlib.contextmanager
-def server_of(kind: str, *args: str) -> Iterator[Server]:
-    try:
-        with redis_server(kind, args=args) as server:  # type: ignore[arg-type]
-            yield server
-    except ServerUnavailableError as error:
-        pytest.skip(f"no {kind} server: {error}")
-
-
 @pytest.fixture(params=get_args(ServerKind))
 def primary(request: pytest.FixtureRequest) -> Iterator[Server]:
     # A replica that comes is served at once.
-    with server_of(request.param, "--repl-diskless-sync-delay", "0") as server:
+    with private_server(request.param, "--repl-diskless-sync-delay", "0") as server:
         yield server
 
 
@@ -52,7 +44,7 @@ def primary(request: pytest.FixtureRequest) -> Iterator[Server]:
 def replica_of(primary: Server) -> Iterator[redis.Redis]:
     """A replica in sync with its primary."""
     with (
-        server_of(primary.kind, "--replicaof", "127.0.0.1", str(primary.port)) as server,
+        private_server(primary.kind, "--replicaof", "127.0.0.1", str(primary.port)) as server,
         contextlib.closing(redis.Redis.from_url(server.url)) as client,
     ):
         deadline = time.monotonic() + 30
@@ -151,7 +143,7 @@ async def test_a_wait_that_a_failover_ends(primary: Server) -> None:
 # Contract: 4.no false success
 @pytest.mark.parametrize("kind", ["redis8", "valkey9"])
 async def test_a_write_waits_for_the_disk(kind: str) -> None:
-    with server_of(kind, "--appendonly", "yes", "--appendfsync", "always") as server:
+    with private_server(kind, "--appendonly", "yes", "--appendfsync", "always") as server:
         async with RedisWorld(server.url, durability="disk") as world:
             await everything(world)
 
@@ -159,7 +151,7 @@ async def test_a_write_waits_for_the_disk(kind: str) -> None:
 # Contract: 4.no false success
 async def test_a_disk_that_does_not_keep_up() -> None:
     with (
-        server_of("redis8", "--appendonly", "yes", "--appendfsync", "no") as server,
+        private_server("redis8", "--appendonly", "yes", "--appendfsync", "no") as server,
         contextlib.closing(redis.Redis.from_url(server.url)) as client,
     ):
         async with RedisWorld(server.url, durability="disk", durability_timeout=0.01) as world:
@@ -177,7 +169,7 @@ async def test_a_disk_that_does_not_keep_up() -> None:
 
 @pytest.mark.parametrize("kind", get_args(ServerKind))
 async def test_a_server_that_has_no_such_file(kind: str) -> None:
-    with server_of(kind) as server:
+    with private_server(kind) as server:
         world = RedisWorld(server.url, durability="disk")
         with pytest.raises(ConfigurationError, match="appendonly yes"):
             await world.open()

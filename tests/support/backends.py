@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-import pytest
 import redis
 
 from redis_world import RedisWorld
@@ -23,6 +21,7 @@ from redis_world.testing import (
     redis_server,
 )
 from support.acl import CHECKING, acl_rule
+from support.private_servers import give_up
 from support.sentinel import Failovers, guarded_server
 
 KINDS: Final = ("memory", "redis7", "redis8", "valkey9")
@@ -53,10 +52,7 @@ class Servers:
             except ServerUnavailableError as error:
                 self._missing[kind] = str(error)
         if kind in self._missing:
-            text = f"no {kind} server: {self._missing[kind]}"
-            if os.environ.get("CI"):
-                pytest.fail(text)
-            pytest.skip(text)
+            give_up(kind, self._missing[kind])
         server = self._servers[kind]
         if isinstance(server, Failovers):
             return Backend(kind, server.guarded.url, failovers=server)

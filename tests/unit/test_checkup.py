@@ -27,12 +27,11 @@ from redis_world.errors import ConfigurationError
 from redis_world.testing import (
     ManualClock,
     Server,
-    ServerUnavailableError,
     redis_cluster,
-    redis_server,
 )
 from support import events as e
 from support.backends import KINDS, Backend
+from support.private_servers import needing, private_server
 from support.queue_tools import TOPIC, claim_one, content, send, start_run, wake
 from support.until import until
 
@@ -59,14 +58,11 @@ def command(client: redis.Redis, *words: str | int) -> Any:
 @contextlib.contextmanager
 def running(kind: str, *args: str) -> Iterator[tuple[Server, redis.Redis]]:
     """A private server, and a client for its faults."""
-    try:
-        with (
-            redis_server(kind, args=args) as server,  # type: ignore[arg-type]
-            contextlib.closing(redis.Redis.from_url(server.url)) as client,
-        ):
-            yield server, client
-    except ServerUnavailableError as error:
-        pytest.skip(f"no {kind} server: {error}")
+    with (
+        private_server(kind, *args) as server,
+        contextlib.closing(redis.Redis.from_url(server.url)) as client,
+    ):
+        yield server, client
 
 
 async def look(
@@ -788,12 +784,7 @@ async def test_all_partitions_are_looked_for_runs_that_wait(backend: Backend) ->
 async def test_a_cluster() -> None:
     """The namespace is read wherever it lies, and each of the masters is looked at."""
     options: dict[str, Any] = {"namespace": "spread", "partitions": 16}
-    try:
-        stack = contextlib.ExitStack()
-        cluster = stack.enter_context(redis_cluster("redis7", args=SAFE))
-    except ServerUnavailableError as error:
-        pytest.skip(f"no cluster: {error}")
-    with stack:
+    with needing("redis7"), redis_cluster("redis7", args=SAFE) as cluster:
         async with RedisWorld(cluster.url, max_failures=1, **options) as world:
             await trouble(world)
         found = await look(cluster.url, **options)

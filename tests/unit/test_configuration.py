@@ -14,10 +14,11 @@ import redis.asyncio
 from redis_world import RedisWorld
 from redis_world.config import WorldConfig
 from redis_world.errors import ConfigurationError, WorldUnavailableError
-from redis_world.testing import Server, ServerUnavailableError, redis_server
+from redis_world.testing import Server, redis_server
 from support.backends import Backend
 from support.events import new_run, run_created
 from support.ports import free_port
+from support.private_servers import private_server
 from support.resp import Reply, fake_server, healthy
 
 URL: Final = "redis://localhost:6379/0"
@@ -27,11 +28,8 @@ PASSWORD: Final = "pass-w0rd-of-the-test"
 @pytest.fixture
 def private() -> Iterator[Server]:
     """A server of the test's own, for what it changes of the server itself."""
-    try:
-        with redis_server("redis7") as server:
-            yield server
-    except ServerUnavailableError as error:
-        pytest.skip(f"no redis7 server: {error}")
+    with private_server("redis7") as server:
+        yield server
 
 
 # -- options -------------------------------------------------------------------------------

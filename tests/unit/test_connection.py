@@ -26,7 +26,7 @@ from redis_world.errors import (
     WorldUnavailableError,
 )
 from redis_world.lua import default_library
-from redis_world.testing import Server, ServerUnavailableError, cutting_proxy, redis_server
+from redis_world.testing import Server, cutting_proxy
 from support.backends import Backend
 from support.events import (
     event,
@@ -38,25 +38,17 @@ from support.events import (
     write,
 )
 from support.monitor import monitor
+from support.private_servers import private_server
 from support.resp import Reply, fake_server, healthy
 from support.until import until
 
 TOPIC: Final = "__wkf_workflow_"
 
 
-@contextlib.contextmanager
-def private_server(*args: str) -> Iterator[Server]:
-    try:
-        with redis_server("redis7", args=args) as server:
-            yield server
-    except ServerUnavailableError as error:
-        pytest.skip(f"no redis7 server: {error}")
-
-
 @pytest.fixture
 def private() -> Iterator[Server]:
     """A server of the test's own, for what it changes of the server itself."""
-    with private_server() as server:
+    with private_server("redis7") as server:
         yield server
 
 
@@ -415,7 +407,7 @@ async def test_a_ready_client_is_its_owners(backend: Backend) -> None:
 
 async def test_a_ready_client_of_another_database() -> None:
     """Subscribers and blocking callers go where the client goes."""
-    with private_server("--requirepass", "secret") as server:
+    with private_server("redis7", "--requirepass", "secret") as server:
         client = redis.asyncio.Redis(host=server.host, port=server.port, password="secret", db=3)
         async with RedisWorld(client=client) as world:
             run_id = await new_run(world)
@@ -513,6 +505,32 @@ async def test_a_try_whose_client_swallows_its_end(
         assert task.cancelling() == 0
 
 
+async def test_each_try_has_twice_the_time_of_the_one_before(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dropped connection is soon noticed, and a slow server gets its time at last."""
+    seconds: list[float] = []
+    send = sender.round_trip
+
+    class Deadline(sender._Deadline):
+        def __init__(self, given: float, *args: Any) -> None:
+            seconds.append(given)
+            super().__init__(given, *args)
+
+    async def silent(*args: Any) -> list[Any]:
+        if len(seconds) < 4:
+            raise redis.exceptions.TimeoutError("no answer")
+        return await send(*args)
+
+    monkeypatch.setattr(sender, "_FIRST_PAUSE", 0.001)
+    async with backend.world() as world:
+        await world.open()
+        monkeypatch.setattr(sender, "_Deadline", Deadline)
+        monkeypatch.setattr(sender, "round_trip", silent)
+        await new_run(world)
+    assert seconds[:4] == [0.5, 1.0, 2.0, 4.0]
+
+
 async def test_connections_that_go_without_a_word(
     real_backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -530,7 +548,7 @@ async def test_connections_that_go_without_a_word(
 
 # Contract: 4.unavailable
 async def test_a_server_that_is_gone() -> None:
-    with private_server() as server:
+    with private_server("redis7") as server:
         world = RedisWorld(server.url, retry_timeout=0.1)
         await new_run(world)
         waiting = asyncio.create_task(world.runs.wait_for_terminal(new_run_id(), timeout=0.01))
@@ -544,7 +562,7 @@ async def test_a_server_that_is_gone() -> None:
 
 async def test_closing_waits_for_no_server() -> None:
     """A call that is tried again and again ends with its World."""
-    with private_server() as server:
+    with private_server("redis7") as server:
         world = RedisWorld(server.url, retry_timeout=600)
         await world.open()
     call = asyncio.create_task(world.runs.list())
@@ -557,7 +575,7 @@ async def test_closing_waits_for_no_server() -> None:
 # Contract: 4.unavailable
 async def test_a_server_that_starts_again() -> None:
     """Calls that were made meanwhile are answered by the new one."""
-    with private_server() as server:
+    with private_server("redis7") as server:
         url, port = server.url, server.port
         world = RedisWorld(url)
         await new_run(world)
@@ -567,7 +585,7 @@ async def test_a_server_that_starts_again() -> None:
         asyncio.create_task(world.runs.list()),
     ]
     await asyncio.sleep(0)
-    with private_server("--port", str(port)):
+    with private_server("redis7", "--port", str(port)):
         await asyncio.gather(*calls)
         assert (await world.runs.get(run_id)).run_id == run_id
         await world.aclose()
@@ -578,11 +596,11 @@ async def test_a_server_that_lost_everything(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It is told, and the namespace is pinned again, or others could open it otherwise."""
-    with private_server() as server:
+    with private_server("redis7") as server:
         url, port = server.url, server.port
         world = RedisWorld(url)
         run_id = await new_run(world)
-    with private_server("--port", str(port)):
+    with private_server("redis7", "--port", str(port)):
         with pytest.raises(RunNotFoundError):
             await world.events.create(run_id, step_created())
         assert "has lost namespace 'world'" in caplog.text
@@ -741,7 +759,7 @@ async def test_a_blocking_caller_leaves_no_connection(
 
 
 async def test_a_blocking_caller_without_a_server() -> None:
-    with private_server() as server:
+    with private_server("redis7") as server:
         world = RedisWorld(server.url)
         await world.open()
         caller = world.connection.sync_caller()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redis_world.testing import available_kinds
+from support.private_servers import give_up
 
 pytest_plugins = ["pytester"]
 
@@ -63,7 +64,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 @pytest.mark.parametrize("kind", ["memory", "redis7"])
 def test_the_fixtures(project: pytest.Pytester, kind: str) -> None:
     if kind != "memory" and kind not in available_kinds():
-        pytest.skip(f"no {kind} server: it is not installed")
+        give_up(kind, "it is not installed")
     # Whatever runs coroutines, or nothing of the kind.
     arguments = ["-W", "error", "-p", "no:cacheprovider", "-p", "no:asyncio"]
     if kind != "memory":

@@ -28,9 +28,10 @@ from redis_world.errors import (
     WorldUnavailableError,
 )
 from redis_world.queue import backoff
-from redis_world.testing import ManualClock, available_kinds, memory_world, redis_server
+from redis_world.testing import ManualClock, memory_world, redis_server
 from redis_world.worker import Continuation, Handler, Worker
 from support.backends import Backend
+from support.private_servers import any_kind
 from support.queue_tools import NAME, TOPIC, content, send, step
 from support.sdk import until
 
@@ -925,16 +926,14 @@ async def sent(world: RedisWorld, payload: dict[str, Any]) -> bool:
 async def test_a_server_that_is_gone_for_a_while(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kinds = available_kinds()
-    if not kinds:
-        pytest.skip("no real server is installed")
+    kind = any_kind()
     monkeypatch.setattr(worker, "_RECONNECT_SECONDS", 0.1)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     seen = Recorder()
     async with contextlib.AsyncExitStack() as stack:
-        with redis_server(kinds[0], args=("--port", str(port))):
+        with redis_server(kind, args=("--port", str(port))):
             world = await stack.enter_async_context(
                 RedisWorld(f"redis://127.0.0.1:{port}/0", retry_timeout=0.1)
             )
@@ -948,7 +947,7 @@ async def test_a_server_that_is_gone_for_a_while(
 
         await until(noticed, what="the warnings")
         # Another one in its place, which knows neither scripts nor keys.
-        with redis_server(kinds[0], args=("--port", str(port))):
+        with redis_server(kind, args=("--port", str(port))):
             await until(lambda: sent(world, content(2)), what="the server")
             await seen.delivered(2)
             await nothing_left(world)
