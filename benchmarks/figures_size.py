@@ -304,10 +304,14 @@ def _listing(**options: Any) -> Measured:
 STORED_RUNS: Final = 500
 STORED_ROUNDS: Final = 3
 CALLED_RUNS: Final = 20
+_STEP_NAME: Final = "step//./app//charge_card"
 
 
 async def _whole_run(world: RedisWorld, payload: bytes) -> None:
-    """A finished run of ten steps, all of whose inputs and outputs are this payload."""
+    """A finished run of ten steps, all of whose inputs and outputs are this payload.
+
+    Its steps are named as the Python SDK names them.
+    """
 
     async def create(run_id: str | None, kind: str, step: str | None = None, **data: Any) -> str:
         event: dict[str, Any] = {"eventType": kind}
@@ -324,9 +328,9 @@ async def _whole_run(world: RedisWorld, payload: bytes) -> None:
         None, "run_created", deploymentId="", workflowName="figures", input=payload
     )
     await create(run_id, "run_started")
-    for number in range(STEPS):
-        step = f"step_{number}"
-        await create(run_id, "step_created", step, stepName="s", input=payload)
+    for _ in range(STEPS):
+        step = f"step_{ULID()}"
+        await create(run_id, "step_created", step, stepName=_STEP_NAME, input=payload)
         await create(run_id, "step_started", step)
         await create(run_id, "step_completed", step, result=payload)
     await create(run_id, "run_completed", output=payload)
@@ -359,7 +363,8 @@ def _memory(size: int) -> Measured:
         median(datasets),
         "KB",
         f"used_memory_dataset of a finished ten-step run, {median(datasets):,.1f} KB, of which"
-        f" {payloads:,.1f} KB are {2 * STEPS + 2} payloads of {size:,} bytes;"
+        f" {payloads:,.1f} KB are {2 * STEPS + 2} payloads of {size:,} bytes, its steps having the"
+        f" ids of the SDK and names of {len(_STEP_NAME)} characters;"
         f" used_memory {median(totals):,.1f} KB",
         {"used_memory_dataset, KB": rounded(datasets, 2), "used_memory, KB": rounded(totals, 2)},
     )

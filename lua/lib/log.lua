@@ -1,17 +1,19 @@
 -- The event log of a run: a stream whose entry ids are the slots, payloads beside it.
 
-local LOG_OPTIONAL = { 'corr', 'data', 'occ', 'resume', 'digest', 'token', 'owner' }
+local LOG_OPTIONAL = { 'occ', 'resume', 'digest', 'token', 'owner' }
 
 -- Appends one event and returns its slot. Under the id `0-*` Redis itself counts on from the last
--- entry, so that slots are dense and a rejected event consumes none. Optional fields are left out
--- when they are empty or nil; so is the payload, which always has at least its tag byte.
+-- entry, so that slots are dense and a rejected event consumes none. `corr` and `data` are there in
+-- each entry, if need be empty: entries with the same fields in the same order share their names.
+-- Others are left out when they are empty or nil; so is the payload, which always has at least its
+-- tag byte.
 local function append(events, payloads, event)
-  -- With room for two or three more: a table that grows is laid out anew.
+  -- With room for one more: a table that grows is laid out anew.
   local entry = {
     'type', event.type, 'at', event.at, 'spec', event.spec, 'op', event.op,
-    nil, nil, nil, nil, nil, nil,
+    'corr', event.corr or '', 'data', event.data or '', nil, nil,
   }
-  local size = 8
+  local size = 12
   for _, name in ipairs(LOG_OPTIONAL) do
     local value = event[name]
     if value and value ~= '' then

@@ -287,7 +287,7 @@ def event_from(
         "createdAt": from_ms(entry[b"at"]),
         "specVersion": int(entry[b"spec"]),
     }
-    if (correlation_id := entry.get(b"corr")) is not None:
+    if correlation_id := entry.get(b"corr"):
         wire["correlationId"] = correlation_id.decode()
     if (occurred_at := entry.get(b"occ")) is not None:
         wire["occurredAt"] = from_ms(occurred_at)
@@ -308,7 +308,7 @@ def _event_data(
     if event_type == "hook_conflict":
         return {"token": entry[b"token"].decode(), "conflictingRunId": entry[b"owner"].decode()}
     blob = entry.get(b"data")
-    if blob is None:
+    if not blob:
         return None
     data: dict[str, Any] = decode_data(blob)
     field = PAYLOAD_FIELDS.get(event_type)

@@ -83,7 +83,7 @@ def _of_entities(log: list[Entry], *, is_whole: bool) -> Iterable[str]:
     """Every step, hook and wait begins once and ends once, and has nothing behind its end."""
     lives: defaultdict[str, list[str]] = defaultdict(list)
     for entry in log:
-        if "corr" in entry:
+        if entry.get("corr"):
             lives[entry["corr"]].append(entry["type"])
     for name, life in lives.items():
         family = life[0].partition("_")[0]

@@ -104,7 +104,7 @@ def _read_fields(fields: Hash) -> tuple[Mapping[str, Any], list[str]]:
         if name in fields and not fields[name].isdigit()
     )
     data: Any = {}
-    if "data" in fields:
+    if fields.get("data"):
         try:
             data = decode_data(fields["data"])
         except WorldError as error:
