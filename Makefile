@@ -52,8 +52,8 @@ types: $(STAMP) ## check types
 bench: $(STAMP) ## measure everything, beside what others use
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	mkdir -p build/bench
-	$(BIN)/python -m pytest benchmarks --benchmark-json=build/bench/groups.json $(PYTEST_ARGS)
 	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
+	$(BIN)/python -m pytest benchmarks --benchmark-json=build/bench/groups.json $(PYTEST_ARGS)
 
 chaos: $(STAMP) ## run the failure tests for a long time
 	REDIS_WORLD_CHAOS=long $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --timeout=0 tests/chaos $(PYTEST_ARGS)

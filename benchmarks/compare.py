@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from statistics import median, quantiles
@@ -15,6 +15,8 @@ __all__ = ["Comparison", "Group", "Row", "compare"]
 
 ROUND_SECONDS: Final = 2.0
 """About how long a round takes."""
+_FAILURES: Final = (OSError, RuntimeError, TimeoutError, AssertionError)
+"""Of one backend, which must not end the measurement of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Group:
         most: and at most so many.
         shows_latencies: whether the samples' latencies mean something.
         note: what a reader has to know.
+        goals: by the names of peers: how many times as fast the first one is to be.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Group:
     peers: Sequence[Peer]
     step: int
     most: int
+    goals: Mapping[str, float] = field(default_factory=dict)
     shows_latencies: bool = False
     note: str = ""
 
@@ -48,7 +52,9 @@ class Row:
         rates: of each round, per second.
         ratios: the first backend's rate over this one's, round by round.
         latencies: p50 and p99 in ms, of all rounds, where they are known.
+        goal: of the ratio; None where there is none.
         missing: why nothing was measured.
+        failed: in which round it failed, and of what; later ones it has not.
     """
 
     name: str
@@ -57,7 +63,9 @@ class Row:
     rates: list[float] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
+    goal: float | None = None
     missing: str = ""
+    failed: str = ""
 
     @property
     def rate(self) -> float | None:
@@ -94,7 +102,8 @@ def compare(group: Group, rounds: int, tell: Callable[[str], None]) -> Compariso
         rounds: of each backend.
         tell: is told what is going on.
     """
-    rows = [Row(peer.name) for peer in group.peers]
+    rows = [Row(peer.name, goal=group.goals.get(peer.name)) for peer in group.peers]
+    own = rows[0]
     with ExitStack() as stack:
         measures: list[tuple[Row, Round]] = []
         for peer, row in zip(group.peers, rows, strict=True):
@@ -103,8 +112,8 @@ def compare(group: Group, rounds: int, tell: Callable[[str], None]) -> Compariso
                 measure = stack.enter_context(peer.start())
                 row.version = peer.version()
                 row.count = _size(group, measure(group.step))
-            except (MissingError, OSError, RuntimeError, TimeoutError) as error:
-                row.missing = str(error).strip() or type(error).__name__
+            except (MissingError, *_FAILURES) as error:
+                row.missing = _reason(error)
                 continue
             measures.append((row, measure))
         waits: dict[str, list[float]] = {row.name: [] for row, _ in measures}
@@ -114,19 +123,25 @@ def compare(group: Group, rounds: int, tell: Callable[[str], None]) -> Compariso
                 tell(f"{group.name}: round {number + 1} of {rounds}, {row.name}")
                 try:
                     sample = measure(row.count)
-                except (OSError, RuntimeError, TimeoutError) as error:
-                    row.missing = f"failed in round {number + 1}: {error}"
+                except _FAILURES as error:
+                    row.failed = f"round {number + 1}: {_reason(error)}"
                     continue
                 row.rates.append(sample.rate)
                 waits[row.name] += sample.latencies
-                first = sample.rate if first is None else first
-                row.ratios.append(first / sample.rate)
-            measures = [pair for pair in measures if not pair[0].missing]
+                if row is own:
+                    first = sample.rate
+                if first is not None:
+                    row.ratios.append(first / sample.rate)
+            measures = [pair for pair in measures if not pair[0].failed]
         for row in rows:
             if group.shows_latencies and len(waits.get(row.name, ())) > 1:
                 cuts = quantiles(waits[row.name], n=100)
                 row.latencies = [cuts[49] * 1000, cuts[98] * 1000]
     return Comparison(group.name, group.unit, group.note, rows)
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[-1]
 
 
 def _size(group: Group, first: Sample) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any, Final
 
 from figures_base import control, script_stats
@@ -18,11 +18,17 @@ from redis_world.testing import redis_server
 __all__ = ["cost_by_history", "latency_by_callers"]
 
 CALLERS: Final = (1, 4, 16, 64, 256)
-HISTORY: Final = (0, 100, 1_000, 10_000, 100_000)
+HISTORY: Final = (10, 100, 1_000, 10_000, 100_000)
 _EVENTS: Final = 6_000
 """Of each number of callers."""
 _AT_ONCE: Final = 512
-_STARTS: Final = 500
+_STARTS: Final = 100
+"""Of one round; a log grows by as many meanwhile."""
+_ROUNDS: Final = 5
+_LONG: Final = 1_000
+"""From this length on all rounds are on one log, which hardly grows by them."""
+_BEFORE: Final = 3
+"""Events of a run of `_new_run`."""
 _STARTED: Final = event("step_started", "s")
 
 
@@ -55,24 +61,31 @@ async def _latency_by_callers(url: str) -> dict[int, dict[str, float]]:
     return found
 
 
-def cost_by_history() -> dict[int, float]:
-    """Entries of a log -> microseconds of a Redis 7 for one more event."""
+def cost_by_history() -> dict[int, dict[str, float]]:
+    """Entries of a log -> microseconds of a Redis 7 for one more event, over some rounds."""
     with redis_server("redis7") as server, control(server) as client:
         return asyncio.run(_cost_by_history(server.url, client))
 
 
-async def _cost_by_history(url: str, client: Redis) -> dict[int, float]:
+async def _cost_by_history(url: str, client: Redis) -> dict[int, dict[str, float]]:
     found = {}
     async with RedisWorld(url, namespace="bench") as world:
-        run_id = await _new_run(world)
-        length = 0
+        # What is slow at first is not the log.
+        await _start(world, await _new_run(world), _STARTS)
         for history in HISTORY:
-            await _start(world, run_id, history - length)
-            before = script_stats(client)
-            for _ in range(_STARTS):
-                await world.events.create(run_id, _STARTED, resolve_data="none")
-            found[history] = script_stats(client).since(before).each
-            length = history + _STARTS
+            costs: list[float] = []
+            run_id = ""
+            for _ in range(_ROUNDS):
+                if not run_id or history < _LONG:
+                    run_id = await _new_run(world)
+                    await _start(world, run_id, history - _BEFORE)
+                before = script_stats(client)
+                for _ in range(_STARTS):
+                    await world.events.create(run_id, _STARTED, resolve_data="none")
+                costs.append(script_stats(client).since(before).each)
+            found[history] = {
+                "median": median(costs), "lowest": min(costs), "highest": max(costs)
+            }  # fmt: skip
     return found
 
 

@@ -63,9 +63,9 @@ def idle_worker() -> Measured:
 # -- processes -----------------------------------------------------------------------------
 
 PROCESSES: Final = (1, 2, 4)
-RUNS: Final = 256
+RUNS: Final = 768
 """Of each round, shared by the processes."""
-PROCESS_ROUNDS: Final = 5
+PROCESS_ROUNDS: Final = 3
 _BUSY: Final = 0.9
 """Processors' time by which something is called the limit."""
 

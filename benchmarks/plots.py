@@ -60,11 +60,16 @@ def draw_callers(found: Mapping[int, Mapping[str, float]], path: Path) -> None:
     _save(figure, path)
 
 
-def draw_history(found: Mapping[int, float], path: Path) -> None:
+def draw_history(found: Mapping[int, Mapping[str, float]], path: Path) -> None:
     """The server's time for one event by the length of the log."""
     figure = Figure(figsize=(7, 3.5), layout="constrained")
     axes = figure.subplots()
-    axes.plot([f"{length:,}" for length in found], [*found.values()], "o-", color=OWN)
+    lengths = [f"{length:,}" for length in found]
+    of = {
+        name: [each[name] for each in found.values()] for name in ("median", "lowest", "highest")
+    }
+    axes.plot(lengths, of["median"], "o-", color=OWN)
+    axes.fill_between(lengths, of["lowest"], of["highest"], color=OWN, alpha=0.2)
     axes.set_ylim(bottom=0)
     axes.set(xlabel="events in the log", ylabel="µs of the server")
     axes.grid(alpha=0.3)

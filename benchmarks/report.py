@@ -16,8 +16,9 @@ Written by `make bench BENCH_ARGS=--publish`, which measures everything anew; wi
 it writes into build/bench. `python benchmarks/run.py <table>` and `python benchmarks/figures.py
 <figure>` measure a part. Figures of one table come from one run: its backends take turns, round
 by round, so that whatever else the machine does meets all alike.
-The ratios are worth more than the figures: they are medians of the ratios within a round. The
-spread is from the slowest to the fastest round.
+The ratios are worth more than the figures. Those of tables are medians of the ratios within a
+round, those of figures and goals are ratios of medians. The spread is from the slowest to the
+fastest round; `results.json`, beside the pictures, has all rounds.
 """
 
 
@@ -34,8 +35,8 @@ def markdown(results: Mapping[str, Any], comparisons: Sequence[Comparison], fold
             _INTRODUCTION,
             *_machine(results),
             *(line for each in comparisons for line in _table(each, folder)),
-            *_figures(results["figures"]),
-            *_curves(results, folder),
+            *(_figures(results["figures"]) if "figures" in results else ()),
+            *(_curves(results, folder) if "history" in results else ()),
         ]
     )
 
@@ -47,13 +48,13 @@ def _machine(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _table(comparison: Comparison, folder: str) -> Iterator[str]:
-    first = next((row for row in comparison.rows if not row.missing), None)
+    first = comparison.rows[0]
     yield f"## {comparison.name}"
     yield ""
     yield comparison.note
     yield ""
     has_latencies = any(row.latencies for row in comparison.rows)
-    head = ["backend", comparison.unit, "spread", f"{first.name} is" if first else ""]
+    head = ["backend", comparison.unit, "spread", f"{first.name} is"]
     head += ["p50 ms", "p99 ms"] if has_latencies else []
     head += ["versions"]
     yield _line(head)
@@ -64,16 +65,30 @@ def _table(comparison: Comparison, folder: str) -> Iterator[str]:
             missing.append(row)
             continue
         cells = [row.name, f"{row.rate:,.0f}", f"{min(row.rates):,.0f} to {max(row.rates):,.0f}"]
-        cells += ["" if row is first else f"{row.ratio:.2f} x"]
+        cells += ["" if row is first else _ratio(row)]
         if has_latencies:
             cells += [f"{each:.1f}" for each in row.latencies] or ["", ""]
         yield _line([*cells, row.version])
     for row in missing:
         yield ""
-        yield f"Missing: {row.name}, {row.missing.splitlines()[-1]}."
+        yield f"Missing: {row.name}, {row.missing or f'failed in {row.failed}'}."
+    for row in comparison.rows:
+        if row.failed and row not in missing:
+            yield ""
+            yield f"Failed: {row.name} in {row.failed}. It has the figures of the rounds before."
     yield ""
     yield f"![{comparison.name}]({folder}/{slug(comparison.name)}.svg)"
     yield ""
+
+
+def _ratio(row: Row) -> str:
+    """How many times as fast the first backend is."""
+    if row.ratio is None:
+        return "unknown"
+    text = f"{row.ratio:.2f} x"
+    if row.goal is None:
+        return text
+    return f"{text} (goal {row.goal:g}: {'met' if row.ratio >= row.goal else 'missed'})"
 
 
 def _figures(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -104,10 +119,11 @@ def _curves(results: Mapping[str, Any], folder: str) -> Iterator[str]:
     yield ""
     yield f"![latency by callers]({folder}/callers.svg)"
     yield ""
-    yield _line(["events in the log", "µs of the server for one more"])
-    yield _line(["---:"] * 2)
-    for length, cost in results["history"].items():
-        yield _line([f"{int(length):,}", f"{cost:.1f}"])
+    yield _line(["events in the log", "µs of the server for one more", "spread"])
+    yield _line(["---:"] * 3)
+    for length, each in results["history"].items():
+        spread = f"{each['lowest']:.1f} to {each['highest']:.1f}"
+        yield _line([f"{int(length):,}", f"{each['median']:.1f}", spread])
     yield ""
     yield f"![cost by the length of a log]({folder}/history.svg)"
     yield ""

@@ -2,7 +2,8 @@
 
     python benchmarks/run.py [--rounds 5] [--out build/bench] [--publish] [group ...]
 
-Writes `results.json`, `benchmarks.md` and the pictures; with `--publish` into docs/.
+Writes `results.json`, `benchmarks.md` and the pictures; with `--publish` into docs/. Of the groups
+that are named, or of all of them, figures and curves.
 """
 
 from __future__ import annotations
@@ -43,18 +44,19 @@ def main() -> int:
     groups = [each for each in GROUPS if not options.groups or slug(each.name) in options.groups]
     comparisons = [compare(each, options.rounds, print_plainly) for each in groups]
     results["groups"] = [each.as_json() for each in comparisons]
-    results["figures"] = []
-    for figure in FIGURES:
-        print_plainly(f"figure: {figure.name}")
-        results["figures"].append(record(figure, measure(figure)))
-    print_plainly("curves")
-    results["callers"] = latency_by_callers()
-    results["history"] = cost_by_history()
     for each in comparisons:
         own = OWN.get(each.name, "RedisWorld")
         draw_comparison(each, out / slug(each.name), own=own)
-    draw_callers(results["callers"], out / "callers")
-    draw_history(results["history"], out / "history")
+    if not options.groups:
+        results["figures"] = []
+        for figure in FIGURES:
+            print_plainly(f"figure: {figure.name}")
+            results["figures"].append(record(figure, measure(figure)))
+        print_plainly("curves")
+        results["callers"] = latency_by_callers()
+        results["history"] = cost_by_history()
+        draw_callers(results["callers"], out / "callers")
+        draw_history(results["history"], out / "history")
     (out / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     text = markdown(results, comparisons, out.name if options.publish else ".")
     document = out.with_suffix(".md") if options.publish else out / "benchmarks.md"
@@ -73,6 +75,8 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if unknown := {*options.groups} - {*names}:
         parser.error(f"no group {', '.join(sorted(unknown))}: there are {', '.join(names)}")
+    if options.publish and options.groups:
+        parser.error("--publish writes the whole document: name no group")
     if options.publish:
         options.out = ROOT / "docs" / "benchmarks"
     return options

@@ -43,9 +43,14 @@ Wire: TypeAlias = dict[str, Any]
 # -- the runs ------------------------------------------------------------------------------
 
 
-def _events_of_steps() -> Iterator[tuple[Wire, Wire, Wire]]:
+def _step_id(run_id: str, number: int) -> str:
+    """As long as an SDK's, and the same as with the npm Worlds."""
+    return f"{run_id.replace('wrun_', 'step_')}{number}"
+
+
+def _events_of_steps(run_id: str) -> Iterator[tuple[Wire, Wire, Wire]]:
     for number in range(STEPS):
-        name = f"step_{number}"
+        name = _step_id(run_id, number)
         yield (
             event("step_created", name, stepName="s", input=PAYLOAD),
             event("step_started", name),
@@ -63,7 +68,7 @@ async def one_by_one(world: RedisWorld) -> str:
     assert created.run is not None
     run_id = created.run.run_id
     await create(run_id, event("run_started"), skip_preload=True, resolve_data="none")
-    for events in _events_of_steps():
+    for events in _events_of_steps(run_id):
         for each in events:
             await create(run_id, each, resolve_data="none")
     await create(run_id, event("run_completed", output=PAYLOAD), resolve_data="none")
@@ -81,7 +86,7 @@ async def in_batches(world: RedisWorld) -> str:
         run_id, event("run_started", **_START), skip_preload=True, resolve_data="none"
     )
     batch: list[Wire] = []
-    for created, started, completed in _events_of_steps():
+    for created, started, completed in _events_of_steps(run_id):
         await _write_batch(world, run_id, [*batch, created, started])
         batch = [completed]
     await _write_batch(world, run_id, [*batch, event("run_completed", output=PAYLOAD)])
@@ -164,7 +169,7 @@ async def _local_world(folder: str) -> AsyncIterator[tuple[WriteRun, ReadRun]]:
         for number in range(STEPS):
             # Its calls never wait for anything: without this the 64 callers were one.
             await asyncio.sleep(0)
-            name = f"step_{number}"
+            name = _step_id(run_id, number)
             step = w.StepCreatedEventData(step_name="s", input=PAYLOAD)
             await world.events_create(run_id, step.into_event(name))
             await world.events_create(run_id, w.StepStartedEvent(correlation_id=name))
