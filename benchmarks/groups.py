@@ -50,7 +50,7 @@ GROUPS: Final = (
         most=256,
         note=(
             "Workflows of ten steps, one after the other, 16 workflows at a time. The Python SDK "
-            "replays a workflow from its log, in one sandbox for all workflows; its callers are told "
+            "replays a workflow from its log, in one sandbox for all; its callers are told "
             "of an end by RedisWorld's hints, not by polling. dbos and absurd run a function on; "
             "absurd gets all workflows at once. Their PostgreSQL writes to its disk before it "
             "answers (fsync)."
