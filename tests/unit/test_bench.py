@@ -294,8 +294,8 @@ def until(condition: Callable[[], object], what: str, seconds: float = 50.0) -> 
 
 @pytest.mark.parametrize(
     "numbers",
-    [[signal.SIGINT], [signal.SIGINT, signal.SIGINT], [signal.SIGTERM]],
-    ids=["SIGINT", "twice", "SIGTERM"],
+    [[signal.SIGINT], [signal.SIGINT, signal.SIGINT], [signal.SIGTERM], [signal.SIGHUP]],
+    ids=["SIGINT", "twice", "SIGTERM", "SIGHUP"],
 )
 def test_a_signal_ends_it_and_nothing_is_left(
     redis7: Backend, numbers: list[signal.Signals]

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a bench runs: it stops, and removes what it has written."""
+"""Signals that end a process while a bench runs: it stops, and removes what it has written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Final, Self
 
 __all__ = ["Interrupts"]
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""The last one is that of a terminal that is closed; not all systems have it."""
 
 
 class Interrupts:

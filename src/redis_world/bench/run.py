@@ -75,7 +75,7 @@ async def run_bench(
 ) -> Report:
     """Measure, in a namespace that does not exist before and is removed behind it.
 
-    SIGINT and SIGTERM cancel it meanwhile; the namespace is removed then, too.
+    SIGINT, SIGTERM and SIGHUP cancel it meanwhile; the namespace is removed then, too.
 
     Args:
         url: of the server; None: the embedded store.
