@@ -140,7 +140,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "a message of a step that is over is stored": mutant(
         "lib/queue",
-        ("if is_terminal(redis.call('HGET', step, 'status')) then", "if false then"),
+        ("if is_of_closed_step(base, message) then", "if false then"),
         favoured=("change_step", "create_step"),
         seed=3,
         operations=20,
