@@ -18,6 +18,7 @@ import redis.asyncio
 
 from redis_world import RedisWorld
 from redis_world.connection import SyncCaller, sender
+from redis_world.connection.wires import WirePool
 from redis_world.errors import (
     EntityConflictError,
     RunNotFoundError,
@@ -377,6 +378,64 @@ async def test_calls_that_are_under_way_at_the_end(
         # A call that came to its turn after the end may have opened the World again.
         await world.aclose()
         await until(lambda: client_ids(looker) == {str(looker.client_id())})
+
+
+async def test_a_world_that_is_closed_while_it_opens(
+    real_backend: Backend, looker: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that is there only behind the end is closed, too."""
+    connecting, go = asyncio.Event(), asyncio.Event()
+    make = WirePool.make_connection
+
+    def make_slowly(pool: WirePool) -> Any:
+        connection = make(pool)  # type: ignore[no-untyped-call]
+        connect = connection.connect
+
+        async def connect_slowly() -> None:
+            await connect()
+            connecting.set()
+            await go.wait()
+
+        connection.connect = connect_slowly
+        return connection
+
+    monkeypatch.setattr(WirePool, "make_connection", make_slowly)
+    world = real_backend.world()
+    call = asyncio.create_task(world.runs.get(new_run_id()))
+    await connecting.wait()
+    await world.aclose()
+    go.set()
+    with pytest.raises(WorldUnavailableError, match="closed"):
+        await call
+    await until(lambda: client_ids(looker) == {str(looker.client_id())})
+
+
+async def test_scripts_that_are_missed_at_the_end(
+    real_backend: Backend, looker: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call pins its namespace again, and does not open the World for that."""
+    sent, go = asyncio.Event(), asyncio.Event()
+    world = real_backend.world()
+    run_id = await new_run(world)
+    send = sender.round_trip
+
+    async def send_slowly(*args: Any) -> list[Any]:
+        replies = await send(*args)
+        sent.set()
+        await go.wait()
+        return replies
+
+    looker.script_flush()
+    monkeypatch.setattr(sender, "round_trip", send_slowly)
+    call = asyncio.create_task(world.runs.get(run_id))
+    await sent.wait()
+    end = asyncio.create_task(world.aclose())
+    await asyncio.sleep(0)
+    go.set()
+    assert (await call).run_id == run_id
+    await end
+    await until(lambda: client_ids(looker) == {str(looker.client_id())})
+    assert world.connection._state is None
 
 
 async def test_a_subscription_that_is_given_up_does_not_hold_up_the_end(backend: Backend) -> None:

@@ -154,7 +154,7 @@ async def observing(url: str, config: WorldConfig) -> AsyncIterator[Observer]:
         yield Observer(nodes, where, is_memory=source.is_memory)
 
 
-async def _restore_nothing() -> None:
+async def _restore_nothing(_: object) -> None:
     """Nothing is pinned by a look."""
 
 

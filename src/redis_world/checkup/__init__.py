@@ -89,7 +89,7 @@ async def _nodes(source: Source, config: WorldConfig) -> AsyncIterator[Nodes]:
         yield Nodes(routes.masters, routes.client_of_slot)
 
 
-async def _restore_nothing() -> None:
+async def _restore_nothing(_: object) -> None:
     """No call of a checkup is sent again."""
 
 

@@ -15,6 +15,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import redis.asyncio
@@ -34,7 +35,7 @@ from redis_world.connection.sender import (
 )
 from redis_world.connection.sentinels import SentinelPool, meet_sentinels
 from redis_world.connection.server import check_server, pin_namespace
-from redis_world.connection.source import Source, abandon
+from redis_world.connection.source import Source, abandon, close
 from redis_world.hints import HintHub
 from redis_world.keys import Keys, Partitions
 from redis_world.lua import ScriptLibrary
@@ -74,11 +75,11 @@ class _OneServer:
     """The way to a server that is alone, or the master of its replicas."""
 
     def __init__(
-        self, source: Source, config: WorldConfig, restore: Callable[[], Awaitable[None]]
+        self, source: Source, config: WorldConfig, restore: Callable[[_Routes], Awaitable[None]]
     ) -> None:
         self._source = source
         self._client = source.client()
-        self._sender = Sender(self._client, config, restore)
+        self._sender = Sender(self._client, config, partial(restore, self))
 
     async def open(self) -> None:
         """See that somebody knows where the server is."""
@@ -90,7 +91,7 @@ class _OneServer:
         await self._sender.finish()
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        await close(self._client)
 
     @property
     def clients(self) -> list[redis.asyncio.Redis]:
@@ -343,9 +344,9 @@ class Connection:
             state = self._state = _LoopState(kind(self._source, self.config, self._restore))
         return state
 
-    async def _restore(self) -> None:
+    async def _restore(self, routes: _Routes) -> None:
         """Pin the namespace again: a server without scripts was started anew, maybe empty."""
-        client = self._for_this_loop().routes.client_of(self.keys.meta)
+        client = routes.client_of(self.keys.meta)
         if await pin_namespace(client, self.config, self._library, seconds=0):
             logger.error(
                 "the server at %s has lost namespace %r with all that was in it",

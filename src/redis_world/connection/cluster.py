@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 import redis.asyncio
@@ -17,7 +18,7 @@ from redis_world.config import WorldConfig
 from redis_world.connection.refusals import is_elsewhere
 from redis_world.connection.sender import Command, Patience, Reply, Request, Sender, round_trip
 from redis_world.connection.slots import SLOTS, Address, owners_of
-from redis_world.connection.source import Source
+from redis_world.connection.source import Source, close
 from redis_world.lua import Argument
 
 __all__ = ["ClusterRoutes", "ask_by_owner", "fence_of", "slot_of"]
@@ -83,11 +84,14 @@ class ClusterRoutes:
     """The masters of a cluster, each with a client and a sender of its own."""
 
     def __init__(
-        self, source: Source, config: WorldConfig, restore: Callable[[], Awaitable[None]]
+        self,
+        source: Source,
+        config: WorldConfig,
+        restore: Callable[[ClusterRoutes], Awaitable[None]],
     ) -> None:
         self._source = source
         self._config = config
-        self._restore = restore
+        self._restore = partial(restore, self)
         self._loop = asyncio.get_running_loop()
         self._owners: list[Address | None] = [None] * SLOTS
         self._clients: dict[Address, redis.asyncio.Redis] = {}
@@ -113,7 +117,7 @@ class ClusterRoutes:
     async def aclose(self) -> None:
         """Close all clients."""
         for client in self.clients:
-            await client.aclose()
+            await close(client)
 
     @property
     def clients(self) -> list[redis.asyncio.Redis]:

@@ -27,7 +27,7 @@ from redis_world.connection.wires import WirePool
 from redis_world.errors import ConfigurationError
 from redis_world.memory import memory_client, memory_sync_client
 
-__all__ = ["Source", "abandon"]
+__all__ = ["Source", "abandon", "close"]
 
 _OF_SENTINELS: Final = {
     "protocol", "retry", "socket_timeout", "socket_connect_timeout", "socket_keepalive",
@@ -227,6 +227,13 @@ def _sync_twin(client: redis.asyncio.Redis, settings: Mapping[str, Any]) -> redi
     tls = {name: value for name, value in kwargs.items() if name.startswith("ssl_")}
     secure = issubclass(client.connection_pool.connection_class, redis.asyncio.SSLConnection)
     return redis.Redis(**plain, **(tls if secure else {}), ssl=secure, **settings)
+
+
+async def close(client: redis.asyncio.Redis) -> None:
+    """Close a client of our own for good."""
+    if isinstance(client.connection_pool, WirePool):
+        client.connection_pool.shut()
+    await client.aclose()
 
 
 def abandon(client: redis.asyncio.Redis) -> None:

@@ -19,6 +19,8 @@ import redis.asyncio
 import redis.asyncio.connection
 import redis.exceptions
 
+from redis_world.errors import WorldUnavailableError
+
 __all__ = ["WirePool"]
 
 _INCOMPLETE: Final = object()
@@ -140,6 +142,7 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
         self._idle: list[_Wire] = []
         self._wires: set[_Wire] = set()
         self._making = 0
+        self._is_shut = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def ask(
@@ -184,6 +187,10 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.gather(*ends), _FAREWELL_SECONDS)
 
+    def shut(self) -> None:
+        """Let no wire come any more: one that is being made now is there behind the end."""
+        self._is_shut = True
+
     def abandon(self) -> None:
         """Drop the wires of a loop that is gone."""
         for wire in self._wires:
@@ -215,9 +222,11 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
     async def _make(self) -> _Wire:
         self._making += 1
         try:
+            self._check_open()
             connection = self.make_connection()  # type: ignore[no-untyped-call]
             try:
                 await connection.connect()
+                self._check_open()
             except BaseException:
                 connection._close()  # noqa: SLF001 - it may be half open
                 raise
@@ -229,6 +238,11 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
         self._making -= 1
         self._wires.add(wire)
         return wire
+
+    def _check_open(self) -> None:
+        """Raise WorldUnavailableError, which no try is repeated for, if it was shut."""
+        if self._is_shut:
+            raise WorldUnavailableError("the World was closed meanwhile")
 
     def _give_back(self, wire: _Wire) -> None:
         if wire.is_usable and wire in self._wires:
