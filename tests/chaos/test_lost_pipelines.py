@@ -25,6 +25,7 @@ from support.losing import (
     RUN,
     direct_world,
     fragile_world,
+    load_scripts,
     nth,
     runs,
 )
@@ -60,6 +61,13 @@ async def fifty(
     return answers
 
 
+@pytest.fixture
+def backend(real_backend: Backend) -> Backend:
+    """A real server that has all scripts."""
+    load_scripts(real_backend)
+    return real_backend
+
+
 # -- events --------------------------------------------------------------------------------
 
 PLAIN: Final = [name for name, each in EVENTS.items() if each.run_id == RUN and not each.prepare]
@@ -78,11 +86,11 @@ def shape(result: EventResult) -> Any:
 
 @pytest.mark.parametrize("name", PLAIN)
 async def test_an_event_of_each_caller(
-    real_backend: Backend, name: str, lost: str, answered: int
+    backend: Backend, name: str, lost: str, answered: int
 ) -> None:
-    recorded, namespace = EVENTS[name], real_backend.namespace()
+    recorded, namespace = EVENTS[name], backend.namespace()
     run_ids = [e.run_id_at(MOMENT) for _ in range(CALLS + 1)]
-    async with direct_world(real_backend, namespace) as (world, _):
+    async with direct_world(backend, namespace) as (world, _):
 
         async def prepare(number: int) -> None:
             run_id = run_ids[number]
@@ -103,7 +111,7 @@ async def test_an_event_of_each_caller(
         # The last one has it without a loss.
         control = await call(world, CALLS)
         script = f"events/{recorded.wire['eventType']}"
-        answers = await fifty(real_backend, namespace, script, call, lost, answered)
+        answers = await fifty(backend, namespace, script, call, lost, answered)
         expected = await e.log_types(world, run_ids[CALLS])
         for run_id, answer in zip(run_ids, answers, strict=False):
             assert shape(answer) == shape(control)
@@ -267,17 +275,17 @@ WORK: Final = {
 
 @pytest.mark.parametrize("name", WORK)
 async def test_other_calls_of_each_caller(
-    real_backend: Backend, name: str, lost: str, answered: int
+    backend: Backend, name: str, lost: str, answered: int
 ) -> None:
-    work, namespace = WORK[name], real_backend.namespace()
-    async with direct_world(real_backend, namespace, **work.options) as (world, _):
+    work, namespace = WORK[name], backend.namespace()
+    async with direct_world(backend, namespace, **work.options) as (world, _):
         things = [*await work.prepare(world)]
 
         def call(world: RedisWorld, number: int) -> Awaitable[Any]:
             return work.call(world, things[number])
 
         answers = await fifty(
-            real_backend, namespace, work.script, call, lost, answered, **work.options
+            backend, namespace, work.script, call, lost, answered, **work.options
         )
         await work.check(world, things, answers)
         await check_invariants(world)

@@ -42,7 +42,6 @@ from support.events import (
     write,
 )
 from support.losing import (
-    CLOCKED,
     IS_LONG,
     LIBRARY,
     LOSSES,
@@ -54,6 +53,7 @@ from support.losing import (
     direct_world,
     fragile_world,
     hold_against_twin,
+    load_scripts,
     nth,
     play_twin,
     prepare,
@@ -82,12 +82,7 @@ def _prompt_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def backend(real_backend: Backend) -> Backend:
     """A real server that has all scripts."""
-    scripts = list(CLOCKED)
-    with contextlib.closing(real_backend.client()) as client:
-        known = client.script_exists(*(script.sha for script in scripts))
-        for script, is_known in zip(scripts, known, strict=True):
-            if not is_known:
-                client.script_load(script.source)
+    load_scripts(real_backend)
     return real_backend
 
 

@@ -62,6 +62,16 @@ LOSSES: Final = {
 """How many replies and requests of a call are lost."""
 
 
+def load_scripts(backend: Backend) -> None:
+    """Let a server know all scripts: else what is lost first is that it does not."""
+    scripts = list(CLOCKED)
+    with contextlib.closing(backend.client()) as client:
+        known = client.script_exists(*(script.sha for script in scripts))
+        for script, is_known in zip(scripts, known, strict=True):
+            if not is_known:
+                client.script_load(script.source)
+
+
 # -- the network ---------------------------------------------------------------------------
 
 
