@@ -24,7 +24,7 @@ from redis_world.queue import Enqueue, FollowUp
 from redis_world.testing import check_invariants
 from support import events as e
 from support.backends import Backend
-from support.queue_tools import NAME, TOPIC, claim_one, content, send, wake
+from support.queue_tools import NAME, TOPIC, claim_one, content, send, step, wake
 
 LOST: Final = {"once": 1, "twice": 2}
 
@@ -297,6 +297,18 @@ async def test_patience_has_an_end(backend: Backend) -> None:
             await world.events.create(run_id, e.run_created())
         with pytest.raises(EntityConflictError):
             await world.events.create(run_id, e.run_created())
+
+
+async def test_the_message_of_a_step_that_is_over(world: RedisWorld) -> None:
+    """It is not stored, and a repetition must not name it either."""
+    run_id = await e.new_run(world)
+    await e.write(world, run_id, e.lazy_start("step_1"))
+    with replies_lost(of="events/step_completed"):
+        result = await world.events.create(
+            run_id, e.step_completed("step_1"), enqueue=Enqueue(NAME, step("step_1", run_id))
+        )
+    assert result.message_id is None
+    assert await world.queue.claim(TOPIC) == []
 
 
 async def test_a_wake_that_another_one_stands_for(world: RedisWorld) -> None:
