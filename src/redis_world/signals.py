@@ -1,25 +1,29 @@
-"""SIGTERM and SIGINT, borrowed for as long as something runs that stops at them."""
+"""Signals, borrowed for as long as something runs that stops at them."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-__all__ = ["stopped_by_signals"]
+__all__ = ["STOPPING", "stopped_by_signals"]
 
-_NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
+STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+"""Those that ask a process to end."""
 
-_stops: Final[list[Callable[[], object]]] = []
+_stops: Final[defaultdict[int, list[Callable[[], object]]]] = defaultdict(list)
 """What stops at a signal now. The main thread's alone, as signals are."""
-_borrowed_from: Final[dict[signal.Signals, Any]] = {}
+_borrowed_from: Final[dict[int, Any]] = {}
 
 
 @contextlib.contextmanager
-def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
-    """Let SIGTERM and SIGINT call `stop` for the length of a block, and nothing else.
+def stopped_by_signals(
+    stop: Callable[[], object], numbers: Sequence[signal.Signals] = STOPPING
+) -> Iterator[None]:
+    """Let signals call `stop` for the length of a block, and nothing else.
 
     Whatever is in such a block is stopped by one signal. Behind the last one the handlers
     of before are there again. Those of an event loop are called all the same, since its signals
@@ -29,24 +33,26 @@ def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
 
     Args:
         stop: called in the main thread between any two instructions.
+        numbers: the signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    if not _stops:
-        for number in _NUMBERS:
+    for number in numbers:
+        if not _stops[number]:
             _borrowed_from[number] = signal.signal(number, _stop_all)
-    _stops.append(stop)
+        _stops[number].append(stop)
     try:
         yield
     finally:
-        _stops.remove(stop)
-        if not _stops:
-            for number, handler in _borrowed_from.items():
+        for number in numbers:
+            _stops[number].remove(stop)
+            if not _stops[number]:
+                handler = _borrowed_from.pop(number)
                 # None is one that Python does not know, and can't put back.
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-def _stop_all(*_: object) -> None:
-    for stop in _stops:
+def _stop_all(number: int, _: object) -> None:
+    for stop in _stops[number]:
         stop()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
+from redis_world.signals import STOPPING, stopped_by_signals
+
 __all__ = ["Interrupts"]
 
-_SIGNALS: Final = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
+_SIGNALS: Final = (*STOPPING, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else ()))
 """The last one is that of a terminal that is closed; not all systems have it."""
 
 
@@ -24,7 +24,8 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        interrupt = partial(asyncio.get_running_loop().call_soon_threadsafe, self._interrupt)
+        self._borrowed = stopped_by_signals(interrupt, _SIGNALS)
         self._task = asyncio.current_task()
         self._is_held = False
 
@@ -38,10 +39,7 @@ class Interrupts:
             self._task.cancel()
 
     def __enter__(self) -> Self:
-        for number in _SIGNALS:
-            # Elsewhere than in the main thread, and on some systems, a loop can't have them.
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                self._loop.add_signal_handler(number, self._interrupt)
+        self._borrowed.__enter__()
         return self
 
     def __exit__(
@@ -50,6 +48,4 @@ class Interrupts:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for number in _SIGNALS:
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                self._loop.remove_signal_handler(number)
+        self._borrowed.__exit__(exc_type, exc, traceback)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from types import FrameType
 from typing import Final
 
 from redis_world.config import ENVIRONMENT_PREFIX
+from redis_world.signals import stopped_by_signals
 
 __all__ = ["supervise"]
 
@@ -42,15 +41,8 @@ def supervise(arguments: Sequence[str], count: int, options: Mapping[str, str]) 
     supervisor = _Supervisor(
         [sys.executable, "-m", "redis_world", *arguments], {**os.environ, **environment}
     )
-    previous = {
-        number: signal.signal(number, supervisor.stop)
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
+    with stopped_by_signals(supervisor.stop):
         return supervisor.run(count)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 class _Supervisor:
@@ -60,7 +52,7 @@ class _Supervisor:
         self._processes: dict[subprocess.Popen[bytes], float] = {}
         self._stopping = False
 
-    def stop(self, _number: int, _frame: FrameType | None) -> None:
+    def stop(self) -> None:
         self._stopping = True
         for process in self._processes:
             process.terminate()

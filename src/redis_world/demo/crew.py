@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Final
 
 from redis_world.config import ENVIRONMENT_PREFIX
 from redis_world.errors import WorldError
+from redis_world.signals import stopped_by_signals
 from redis_world.vercel import VercelWorld
 
 __all__ = ["WORKFLOWS", "Crew", "in_process", "in_processes"]
@@ -107,19 +108,13 @@ async def _watch(processes: list[subprocess.Popen[bytes]], log: IO[bytes]) -> No
     """
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, stopped.set)
-    try:
+    with stopped_by_signals(partial(loop.call_soon_threadsafe, stopped.set)):
         while not stopped.is_set():
             codes = [process.poll() for process in processes]
             if None not in codes:
                 raise WorldError(f"all workers have ended, the last one says: {_last_line(log)}")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopped.wait(), _POLL_SECONDS)
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 def _last_line(log: IO[bytes]) -> str:
