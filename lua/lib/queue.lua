@@ -146,6 +146,20 @@ local function delete_message(base, topic, message_id, run_id)
   end
 end
 
+-- Some messages of a run, each with its topic and id, from a cursor on; the next cursor, `0` at
+-- the end. Of a small run all are there at once, however few are asked for.
+local function scan_messages(base, run_id, cursor, count)
+  local reply = redis.call('HSCAN', run_queue_key(base, run_id), cursor, 'MATCH', 'message:*',
+    'COUNT', count)
+  local found = {}
+  for i = 1, #reply[2], 2 do
+    found[#found + 1] = {
+      topic = reply[2][i + 1], id = string.sub(reply[2][i], #'message:' + 1),
+    }
+  end
+  return found, reply[1]
+end
+
 -- The bookkeeping of a run that is over lives as long as messages or dead letters of it.
 local function forget_run(base, run_id)
   local bookkeeping = run_queue_key(base, run_id)

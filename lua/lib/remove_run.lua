@@ -57,14 +57,13 @@ local function remove_message(base, run_id, topic, message_id)
 end
 
 local function remove_messages(base, run_id, limit)
-  local bookkeeping = run_queue_key(base, run_id)
   local removed, cursor = 0, '0'
+  local found
   repeat
-    local reply = redis.call('HSCAN', bookkeeping, cursor, 'MATCH', 'message:*', 'COUNT', limit)
-    cursor = reply[1]
-    for i = 1, #reply[2], 2 do
+    found, cursor = scan_messages(base, run_id, cursor, limit)
+    for _, message in ipairs(found) do
       if removed < limit then
-        remove_message(base, run_id, reply[2][i + 1], string.sub(reply[2][i], 9))
+        remove_message(base, run_id, message.topic, message.id)
         removed = removed + 1
       end
     end

@@ -10,24 +10,22 @@
 -- @include lib/clock
 -- @include lib/rescue
 
-local FIELDS_AT_ONCE, MAX_LOOKS = '100', 20
+local FIELDS_AT_ONCE, MAX_LOOKS = 100, 20
 
 -- Whether a worker has a replay of the run, or can claim one. Wakes that were never delivered are
 -- known by name; this is about those that came back from a worker, or whose delay is over. Of a
 -- run with thousands of messages not all are looked at: one wake too many does no harm.
 local function has_replay(at)
-  local bookkeeping, cursor, looks = run_queue_key(base, run_id), '0', 0
+  local looks, cursor = 0, '0'
+  local found
   repeat
-    local found = redis.call('HSCAN', bookkeeping, cursor, 'MATCH', 'message:*',
-      'COUNT', FIELDS_AT_ONCE)
-    cursor, looks = found[1], looks + 1
-    for place = 1, #found[2], 2 do
-      local id = string.sub(found[2][place], #'message:' + 1)
-      local its_topic = found[2][place + 1]
-      if redis.call('HGET', message_key(base, its_topic, id), 'kind') ~= 'step' then
-        local due_at = redis.call('ZSCORE', topic_key(base, its_topic, 'due'), id)
+    found, cursor = scan_messages(base, run_id, cursor, FIELDS_AT_ONCE)
+    looks = looks + 1
+    for _, each in ipairs(found) do
+      if redis.call('HGET', message_key(base, each.topic, each.id), 'kind') ~= 'step' then
+        local due_at = redis.call('ZSCORE', topic_key(base, each.topic, 'due'), each.id)
         if due_at and tonumber(due_at) <= tonumber(at)
-          or redis.call('ZSCORE', topic_key(base, its_topic, 'leased'), id) then
+          or redis.call('ZSCORE', topic_key(base, each.topic, 'leased'), each.id) then
           return true
         end
       end
