@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Final
 
 import redis.asyncio
 import redis.exceptions
@@ -14,15 +13,12 @@ from redis_world.checkup.nodes import Nodes
 from redis_world.config import WorldConfig
 from redis_world.connection.cluster import ClusterRoutes
 from redis_world.connection.refusals import translate
-from redis_world.connection.sender import Reply, round_trip
+from redis_world.connection.sender import Reply, scan
 from redis_world.connection.source import Source
 from redis_world.errors import ConfigurationError
 from redis_world.keys import meta_key
 
 __all__ = ["Observer", "cores", "observing", "pattern_of"]
-
-
-_SCANNED_AT_ONCE: Final = 1000
 
 
 def pattern_of(namespace: str) -> str:
@@ -33,17 +29,11 @@ def pattern_of(namespace: str) -> str:
 
 async def _first_key(client: redis.asyncio.Redis, pattern: str, *, is_fresh: bool) -> bytes | None:
     """Some key that matches; None when there is none, or none among the first ones."""
-    cursor = 0
-    while True:
-        command = ("SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED_AT_ONCE)
-        (reply,) = await round_trip(client, [command])
-        if isinstance(reply, Exception):
-            raise reply
-        if reply[1]:
-            return bytes(reply[1][0])
-        cursor = int(reply[0])
-        if is_fresh or cursor == 0:
-            return None
+    async with contextlib.aclosing(scan(client, pattern)) as parts:
+        async for found in parts:
+            if found or is_fresh:
+                return next(iter(found), None)
+    return None
 
 
 class Observer:

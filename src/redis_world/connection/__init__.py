@@ -31,7 +31,7 @@ from redis_world.connection.sender import (
     Reply,
     Sender,
     encode,
-    round_trip,
+    scan,
 )
 from redis_world.connection.sentinels import SentinelPool, meet_sentinels
 from redis_world.connection.server import check_server, pin_namespace
@@ -44,7 +44,6 @@ __all__ = ["Command", "Connection", "SyncCaller"]
 
 logger = logging.getLogger(__name__)
 
-_SCANNED_AT_ONCE: Final = 1000
 _FIRST_KEY: Final = 3
 """Behind EVALSHA, its script and the number of keys."""
 
@@ -307,18 +306,12 @@ class Connection:
         """The keys that match, in no order, and maybe more than once."""
         await self.open()
         for client in self._for_this_loop().routes.masters:
-            cursor = 0
-            while True:
-                (reply,) = await round_trip(
-                    client, [("SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED_AT_ONCE)]
-                )
-                if isinstance(reply, Exception):
-                    raise translate(reply)
-                for key in reply[1]:
-                    yield key
-                cursor = int(reply[0])
-                if cursor == 0:
-                    break
+            try:
+                async for some in scan(client, pattern):
+                    for key in some:
+                        yield key
+            except redis.exceptions.ResponseError as refusal:
+                raise translate(refusal) from refusal
 
     def server_time(self) -> int:
         """The server's time in ms, as far as this process knows it."""

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import hiredis
@@ -53,6 +53,7 @@ _SECONDS_PER_MIB: Final = 1.0
 _SECONDS_PER_COMMAND: Final = 0.005
 """What a try of many bytes, or of many commands, may take besides: a server and a client that are
 busy with five hundred of them are not silent."""
+_SCANNED_AT_ONCE: Final = 1000
 _LAG: Final = 0.05
 """Seconds by which a timer must be late for the loop to count as blocked; and a moment."""
 
@@ -297,8 +298,11 @@ class Sender:
 
     def _tell_not_durable(self, request: Request, reply: Reply) -> None:
         place, seconds = self._config.durability, self._config.durability_timeout
-        text = f"no {place} had the write within {seconds} s: it is stored, and may yet be lost"
-        if reply[0] != b"OK":
+        if reply[0] == b"OK":
+            text = (
+                f"no {place} had the write within {seconds} s: it is stored, and may yet be lost"
+            )
+        else:
             # A refusal has stored nothing, but who believes it may rely on what others have.
             text = (
                 f"no {place} had all writes before this one within {seconds} s: what its answer, "
@@ -331,6 +335,20 @@ async def round_trip(
     for command in commands:
         pipeline.execute_command(*command)
     return await pipeline.execute(raise_on_error=False)
+
+
+async def scan(client: redis.asyncio.Redis, pattern: str) -> AsyncGenerator[list[bytes], None]:
+    """The keys of one node that match, some at a time, maybe none, and maybe more than once."""
+    cursor = 0
+    while True:
+        command = ("SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED_AT_ONCE)
+        (reply,) = await round_trip(client, [command])
+        if isinstance(reply, Exception):
+            raise reply
+        yield reply[1]
+        cursor = int(reply[0])
+        if cursor == 0:
+            return
 
 
 def _as_redis_py(client: redis.asyncio.Redis, name: str, reply: Reply) -> Reply:
