@@ -118,7 +118,6 @@ def compare(group: Group, rounds: int, tell: Callable[[str], None]) -> Compariso
             measures.append((row, measure))
         waits: dict[str, list[float]] = {row.name: [] for row, _ in measures}
         for number in range(rounds):
-            first: float | None = None
             for row, measure in measures:
                 tell(f"{group.name}: round {number + 1} of {rounds}, {row.name}")
                 try:
@@ -128,10 +127,9 @@ def compare(group: Group, rounds: int, tell: Callable[[str], None]) -> Compariso
                     continue
                 row.rates.append(sample.rate)
                 waits[row.name] += sample.latencies
-                if row is own:
-                    first = sample.rate
-                if first is not None:
-                    row.ratios.append(first / sample.rate)
+                # It comes first in each round, as long as it does not fail.
+                if own.rates and not own.failed:
+                    row.ratios.append(own.rates[-1] / sample.rate)
             measures = [pair for pair in measures if not pair[0].failed]
         for row in rows:
             if group.shows_latencies and len(waits.get(row.name, ())) > 1:

@@ -73,7 +73,7 @@ def _table(comparison: Comparison, folder: str) -> Iterator[str]:
         yield ""
         yield f"Missing: {row.name}, {row.missing or f'failed in {row.failed}'}."
     for row in comparison.rows:
-        if row.failed and row not in missing:
+        if row.failed and row.rates:
             yield ""
             yield f"Failed: {row.name} in {row.failed}. It has the figures of the rounds before."
     yield ""
