@@ -19,6 +19,7 @@ __all__ = [
     "crc16",
     "escape",
     "meta_key",
+    "pattern_of",
     "tag",
     "token_hash",
 ]
@@ -142,6 +143,12 @@ def tag(namespace: str, number: int, partitions: int) -> str:
 def meta_key(namespace: str) -> str:
     """What is pinned of a namespace, under a tag that does not depend on its partitions."""
     return f"{{{namespace}}}:v{SCHEMA}:meta"
+
+
+def pattern_of(namespace: str) -> str:
+    """Of all keys of a namespace, for SCAN."""
+    # `{namespace}:` begins what is of all partitions, `{namespace/` what is of one.
+    return f"{{{namespace}[}}/]*"
 
 
 class Partitions:

@@ -669,6 +669,17 @@ async def test_a_server_that_lost_everything(
 
 
 # Contract: 4.unavailable
+async def test_a_server_that_ends_before_its_keys_are_looked_through() -> None:
+    with private_server("redis7") as server:
+        world = RedisWorld(server.url)
+        await new_run(world)
+        assert [key async for key in world.connection.scan("*:meta")]
+    with pytest.raises(WorldUnavailableError, match=r"127\.0\.0\.1.* can't be reached"):
+        _ = [key async for key in world.connection.scan("*:meta")]
+    await world.aclose()
+
+
+# Contract: 4.unavailable
 async def test_a_full_server(private: Server) -> None:
     with contextlib.closing(redis.Redis.from_url(private.url)) as client:
         async with RedisWorld(private.url) as world:

@@ -16,15 +16,9 @@ from redis_world.connection.refusals import translate
 from redis_world.connection.sender import Reply, scan
 from redis_world.connection.source import Source
 from redis_world.errors import ConfigurationError
-from redis_world.keys import meta_key
+from redis_world.keys import meta_key, pattern_of
 
-__all__ = ["Observer", "cores", "observing", "pattern_of"]
-
-
-def pattern_of(namespace: str) -> str:
-    """Of all keys of a namespace."""
-    # `{namespace}:` begins what is of all partitions, `{namespace/` what is of one.
-    return f"{{{namespace}[}}/]*"
+__all__ = ["Observer", "cores", "observing"]
 
 
 async def _first_key(client: redis.asyncio.Redis, pattern: str, *, is_fresh: bool) -> bytes | None:

@@ -17,9 +17,10 @@ from redis_world.bench.figures import Measurement
 from redis_world.bench.interrupts import Interrupts
 from redis_world.bench.limits import Busy
 from redis_world.bench.measurements import Bench, OnProgress, parameters
-from redis_world.bench.observer import Observer, observing, pattern_of
+from redis_world.bench.observer import Observer, observing
 from redis_world.bench.workload import EVENTS_PER_RUN, PAYLOAD_BYTES, STEPS
 from redis_world.errors import WorldError, WorldUnavailableError
+from redis_world.keys import pattern_of
 from redis_world.world import DEFAULT_URL, RedisWorld
 
 __all__ = ["Report", "fresh_namespace", "run_bench"]

@@ -303,15 +303,19 @@ class Connection:
         )
 
     async def scan(self, pattern: str) -> AsyncGenerator[bytes, None]:
-        """The keys that match, in no order, and maybe more than once."""
+        """The keys that match, in no order, and maybe more than once.
+
+        Raises:
+            WorldUnavailableError: the server was lost; nothing is tried again.
+        """
         await self.open()
         for client in self._for_this_loop().routes.masters:
             try:
                 async for some in scan(client, pattern):
                     for key in some:
                         yield key
-            except redis.exceptions.ResponseError as refusal:
-                raise translate(refusal) from refusal
+            except (redis.exceptions.RedisError, OSError) as error:
+                raise translate(error, where=self._source.describe(client)) from error
 
     def server_time(self) -> int:
         """The server's time in ms, as far as this process knows it."""

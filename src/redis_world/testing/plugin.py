@@ -15,6 +15,7 @@ from typing import get_args
 
 import pytest
 
+from redis_world.keys import pattern_of
 from redis_world.testing.clock import ManualClock
 from redis_world.testing.servers import ServerKind, ServerUnavailableError, redis_server
 from redis_world.world import RedisWorld
@@ -78,5 +79,5 @@ async def _clear(url: str, used: RedisWorld) -> None:
     """Delete a namespace."""
     namespace = used.config.namespace
     async with RedisWorld(url, namespace=namespace, partitions=used.config.partitions) as world:
-        keys = {key async for key in world.connection.scan(f"[{{]{namespace}[}}/]*")}
+        keys = {key async for key in world.connection.scan(pattern_of(namespace))}
         await world.connection.execute(*(("UNLINK", key) for key in keys))
