@@ -95,6 +95,8 @@ class HintHub:
         self._awaited: Counter[bytes] = Counter()
         self._changed = asyncio.Event()
         self._heard = False
+        # Whether the server was asked if it is there, and has said nothing since.
+        self._asked = False
         self._denied = False
 
     @contextlib.asynccontextmanager
@@ -146,7 +148,7 @@ class HintHub:
             while not self._waiters:
                 self._changed.clear()
                 await self._changed.wait()
-            self._heard = False
+            self._heard = self._asked = False
             client = self._connect()
             pubsub = client.pubsub()
             try:
@@ -180,29 +182,33 @@ class HintHub:
         One thing at a time: redis-py leaves sockets behind when a connection breaks under a
         reading and a writing task.
         """
-        silent = False
         changed = asyncio.create_task(self._changed.wait())
         try:
             while True:
                 _heed_cancellation()
-                receiving = asyncio.create_task(pubsub.get_message(timeout=_IDLE_SECONDS))
+                receiving = asyncio.create_task(self._receive(pubsub))
                 try:
                     await asyncio.wait({changed, receiving}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    interrupted = not receiving.done()
-                    receiving.cancel()
-                    await asyncio.wait({receiving})
-                message = None if receiving.cancelled() else receiving.result()
-                if message is not None:
-                    silent = False
-                    self._take(message)
-                elif not interrupted:
-                    silent = await self._ask(pubsub, silent=silent)
+                    if interrupted := not receiving.done():
+                        receiving.cancel()
+                        await asyncio.wait({receiving})
+                if not receiving.cancelled():
+                    receiving.result()
+                    if not interrupted:
+                        await self._ask(pubsub)
                 if changed.done():
                     await self._follow(pubsub)
                     changed = asyncio.create_task(self._changed.wait())
         finally:
             changed.cancel()
+
+    async def _receive(self, pubsub: PubSub) -> None:
+        """Tell waiters of what comes, until nothing does for a while."""
+        while message := await pubsub.get_message(timeout=_IDLE_SECONDS):
+            self._asked = False
+            self._take(message)
+            _heed_cancellation()
 
     async def _follow(self, pubsub: PubSub) -> None:
         """Subscribe to what somebody waits for, and unsubscribe from what nobody does."""
@@ -218,14 +224,13 @@ class HintHub:
                 self._confirmed.pop(name, None)
             await pubsub.unsubscribe(*gone)
 
-    @staticmethod
-    async def _ask(pubsub: PubSub, *, silent: bool) -> bool:
+    async def _ask(self, pubsub: PubSub) -> None:
         """After a silence ask whether the server is there; after two it is not."""
-        if silent:
+        if self._asked:
             raise redis.exceptions.ConnectionError("the hint connection went silent")
         if pubsub.subscribed:
             await pubsub.ping()
-        return bool(pubsub.subscribed)
+            self._asked = True
 
     def _take(self, message: dict[str, Any]) -> None:
         self._heard = True

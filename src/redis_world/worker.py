@@ -101,7 +101,7 @@ class Worker:
             sweep_interval = world.config.sweep_interval
         self._sweep_interval = _positive(sweep_interval, "sweep_interval")
         self._stopping = asyncio.Event()
-        self._slots = asyncio.Semaphore(concurrency)
+        self._slots = _Slots(concurrency)
         self._running: set[asyncio.Task[None]] = set()
 
     def stop(self) -> None:
@@ -171,13 +171,9 @@ class Worker:
 
     async def _claim(self, topic: str, heart: _Heart) -> float:
         """Claim as many messages as there are free slots; returns how long to sleep then."""
-        await self._slots.acquire()
-        taken = 1
+        # All that are free right now, for a batch of one round trip.
+        taken = await self._slots.take(MAX_CLAIM)
         try:
-            # Those that are free right now, for a batch of one round trip.
-            while taken < MAX_CLAIM and not self._slots.locked():
-                await self._slots.acquire()
-                taken += 1
             claim = await self._claim_whole(topic, taken)
             for message in claim.messages:
                 taken -= 1
@@ -186,8 +182,7 @@ class Worker:
             logger.warning("no messages: %s", error)
             return _RECONNECT_SECONDS
         finally:
-            for _ in range(taken):
-                self._slots.release()
+            self._slots.give(taken)
         # Whether something else is due the claim has said; of what comes later there is a hint.
         if claim.more:
             return 0.0
@@ -212,7 +207,7 @@ class Worker:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self._slots.release()
+        self._slots.give(1)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("message %s was left to its lease", task.get_name(), exc_info=error)
 
@@ -303,6 +298,29 @@ def _positive(duration: Duration, what: str) -> float:
     if not seconds:
         raise ConfigurationError(f"{what} must be more than nothing")
     return seconds
+
+
+class _Slots:
+    """How many more messages may be in work: taken and given many at a time."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._freed = asyncio.Event()
+
+    async def take(self, most: int) -> int:
+        """Wait until one is free, and take all that are, at most so many."""
+        while not self._free:
+            # Whoever finds none goes behind all others that wait.
+            self._freed.clear()
+            await self._freed.wait()
+        taken = min(self._free, most)
+        self._free -= taken
+        return taken
+
+    def give(self, count: int) -> None:
+        """Give some back."""
+        self._free += count
+        self._freed.set()
 
 
 @dataclass(slots=True)
