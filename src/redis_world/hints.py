@@ -10,26 +10,43 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, Protocol, TypeAlias
 
-import redis.asyncio
 import redis.exceptions
 
-if TYPE_CHECKING:
-    from redis.asyncio.client import PubSub
-
-__all__ = ["HintHub", "Subscription"]
+__all__ = ["Connect", "Hear", "HintHub", "Subscriber", "Subscription", "heed_cancellation"]
 
 logger = logging.getLogger(__name__)
 
 _IDLE_SECONDS: Final = 10.0
-"""How long the subscriber waits in silence before it asks whether the server is still there."""
+"""How long the hub waits in silence before it asks whether the server is still there."""
 _RECONNECT_SECONDS: Final = 0.5
 _DENIED_SECONDS: Final = 60.0
 """How long a user without rights on channels waits before it asks again."""
 _CONFIRM_SECONDS: Final = 1.0
 """How long a subscriber waits for the server's confirmation before it goes on without."""
+
+
+Hear: TypeAlias = Callable[[bytes, bytes], None]
+"""Is told what the server says: the kind of it (`message`, `subscribe`, ...), and the channel."""
+
+
+class Subscriber(Protocol):
+    """A connection that hints come over."""
+
+    @property
+    def closed(self) -> asyncio.Future[Exception]:
+        """Done when the connection is gone: why it is."""
+
+    def send(self, command: str, *channels: bytes) -> None:
+        """Send SUBSCRIBE, UNSUBSCRIBE or PING, after those before it."""
+
+    async def aclose(self) -> None:
+        """End the connection."""
+
+
+Connect: TypeAlias = Callable[[Hear], Awaitable[Subscriber]]
 
 
 class Subscription:
@@ -56,17 +73,7 @@ class Subscription:
         return True
 
 
-async def _close(pubsub: PubSub, client: redis.asyncio.Redis) -> None:
-    with contextlib.suppress(redis.exceptions.RedisError, OSError):
-        # The embedded server forgets a subscriber only when it says farewell.
-        await pubsub.unsubscribe()
-    with contextlib.suppress(redis.exceptions.RedisError, OSError):
-        await pubsub.aclose()  # type: ignore[no-untyped-call]
-    with contextlib.suppress(redis.exceptions.RedisError, OSError):
-        await client.aclose()
-
-
-def _heed_cancellation() -> None:
+def heed_cancellation() -> None:
     """End a task that was told to end, and whose client has swallowed the word.
 
     `asyncio.wait_for` of Python 3.11 does when the cancellation meets the end of its wait, and
@@ -78,24 +85,21 @@ def _heed_cancellation() -> None:
 
 
 class HintHub:
-    """All subscriptions of one event loop, over one connection that is opened on demand.
+    """All subscriptions of one event loop, over one connection that is opened on demand."""
 
-    Only a task of its own uses the connection: a waiter that is cancelled can't leave it half
-    used.
-    """
-
-    def __init__(self, connect: Callable[[], redis.asyncio.Redis]) -> None:
+    def __init__(self, connect: Connect) -> None:
         self._connect = connect
         self._task: asyncio.Task[None] | None = None
+        self._subscriber: Subscriber | None = None
         self._waiters: dict[bytes, set[Subscription]] = {}
         # Channel -> whether the subscription stands on the server.
         self._confirmed: dict[bytes, asyncio.Event] = {}
         self._present: set[bytes] = set()
         # Channel -> confirmations under way: only the last one is of the present subscription.
         self._awaited: Counter[bytes] = Counter()
-        self._changed = asyncio.Event()
+        self._wanted = asyncio.Event()
+        # Whether this connection has said anything; and anything since it was asked.
         self._heard = False
-        # Whether the server was asked if it is there, and has said nothing since.
         self._asked = False
         self._denied = False
 
@@ -112,7 +116,7 @@ class HintHub:
         for name in names:
             self._waiters.setdefault(name, set()).add(subscription)
         confirmed = [self._confirmed.setdefault(name, asyncio.Event()) for name in names]
-        self._changed.set()
+        self._follow()
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="redis-world hints")
         try:
@@ -134,7 +138,7 @@ class HintHub:
             if name not in self._present:
                 # Never subscribed to: nobody would unsubscribe from it, and forget it.
                 self._confirmed.pop(name, None)
-            self._changed.set()
+            self._follow()
 
     async def aclose(self) -> None:
         """Close the connection; waiters only have their own looks from then on."""
@@ -146,16 +150,11 @@ class HintHub:
     async def _run(self) -> None:
         while True:
             while not self._waiters:
-                self._changed.clear()
-                await self._changed.wait()
+                self._wanted.clear()
+                await self._wanted.wait()
             self._heard = self._asked = False
-            client = self._connect()
-            pubsub = client.pubsub()
             try:
-                self._present = set()
-                self._awaited.clear()
-                await self._follow(pubsub)
-                await self._serve(pubsub)
+                await self._serve()
             except redis.exceptions.NoPermissionError as error:
                 # As users of Redis are by default: no channel is theirs.
                 if not self._denied:
@@ -168,74 +167,54 @@ class HintHub:
                     self._confirmed[name].clear()
                     if name not in self._waiters:
                         del self._confirmed[name]
-                await _close(pubsub, client)
-            _heed_cancellation()
+            heed_cancellation()
             # At once where the connection was good before it broke.
             if self._denied:
                 await asyncio.sleep(_DENIED_SECONDS)
             elif not self._heard:
                 await asyncio.sleep(_RECONNECT_SECONDS)
 
-    async def _serve(self, pubsub: PubSub) -> None:
-        """Take hints, and keep the subscriptions at what somebody waits for.
-
-        One thing at a time: redis-py leaves sockets behind when a connection breaks under a
-        reading and a writing task.
-        """
-        changed = asyncio.create_task(self._changed.wait())
+    async def _serve(self) -> None:
+        """Connect, and look now and then whether the connection still stands, until it breaks."""
+        subscriber = self._subscriber = await self._connect(self._hear)
         try:
+            heed_cancellation()
+            self._follow()
             while True:
-                _heed_cancellation()
-                receiving = asyncio.create_task(self._receive(pubsub))
-                try:
-                    await asyncio.wait({changed, receiving}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    if interrupted := not receiving.done():
-                        receiving.cancel()
-                        await asyncio.wait({receiving})
-                if not receiving.cancelled():
-                    receiving.result()
-                    if not interrupted:
-                        await self._ask(pubsub)
-                if changed.done():
-                    await self._follow(pubsub)
-                    changed = asyncio.create_task(self._changed.wait())
+                await asyncio.wait({subscriber.closed}, timeout=_IDLE_SECONDS)
+                if subscriber.closed.done():
+                    raise subscriber.closed.result()
+                if self._asked:
+                    raise redis.exceptions.ConnectionError("the hint connection went silent")
+                if self._present:
+                    subscriber.send("PING")
+                    self._asked = True
         finally:
-            changed.cancel()
+            self._subscriber = None
+            self._present = set()
+            self._awaited.clear()
+            await subscriber.aclose()
 
-    async def _receive(self, pubsub: PubSub) -> None:
-        """Tell waiters of what comes, until nothing does for a while."""
-        while message := await pubsub.get_message(timeout=_IDLE_SECONDS):
-            self._asked = False
-            self._take(message)
-            _heed_cancellation()
-
-    async def _follow(self, pubsub: PubSub) -> None:
+    def _follow(self) -> None:
         """Subscribe to what somebody waits for, and unsubscribe from what nobody does."""
-        self._changed.clear()
+        self._wanted.set()
+        if self._subscriber is None:
+            return
         wanted = set(self._waiters)
         added, gone = wanted - self._present, self._present - wanted
         self._present = wanted
         if added:
             self._awaited.update(added)
-            await pubsub.subscribe(*added)
+            self._subscriber.send("SUBSCRIBE", *added)
         if gone:
             for name in gone:
                 self._confirmed.pop(name, None)
-            await pubsub.unsubscribe(*gone)
+            self._subscriber.send("UNSUBSCRIBE", *gone)
 
-    async def _ask(self, pubsub: PubSub) -> None:
-        """After a silence ask whether the server is there; after two it is not."""
-        if self._asked:
-            raise redis.exceptions.ConnectionError("the hint connection went silent")
-        if pubsub.subscribed:
-            await pubsub.ping()
-            self._asked = True
-
-    def _take(self, message: dict[str, Any]) -> None:
+    def _hear(self, kind: bytes, channel: bytes) -> None:
         self._heard = True
-        channel = message["channel"]
-        if message["type"] == "subscribe":
+        self._asked = False
+        if kind == b"subscribe":
             self._awaited[channel] -= 1
             if self._awaited[channel] <= 0:
                 del self._awaited[channel]

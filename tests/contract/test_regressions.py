@@ -15,6 +15,7 @@ import pytest
 import redis.asyncio
 
 from redis_world import RedisWorld
+from redis_world.connection.subscriber import open_subscriber
 from redis_world.errors import ConfigurationError, InvalidEventError, InvalidInputError
 from redis_world.hints import HintHub
 from redis_world.memory import memory_client
@@ -272,7 +273,7 @@ async def test_a_user_without_channels_is_told_once(
         return client
 
     monkeypatch.setattr("redis_world.hints._DENIED_SECONDS", 0.01)
-    hub = HintHub(connect)
+    hub = HintHub(lambda hear: open_subscriber(connect(), hear))
     started = time.monotonic()
     async with hub.subscribe("a"):
         await until(lambda: connects >= 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
 
 import pytest
@@ -15,7 +15,8 @@ import redis.asyncio
 from redis.asyncio.client import PubSub
 
 from redis_world import hints
-from redis_world.hints import HintHub, Subscription
+from redis_world.connection.subscriber import open_subscriber
+from redis_world.hints import Hear, HintHub, Subscriber, Subscription
 from redis_world.memory import memory_client
 from support.backends import Backend
 from support.resp import fake_server
@@ -37,9 +38,13 @@ def connect_to(backend: Backend) -> redis.asyncio.Redis:
     return redis.asyncio.Redis.from_url(backend.url, protocol=2)
 
 
+def hub_over(connect: Callable[[], redis.asyncio.Redis]) -> HintHub:
+    return HintHub(lambda hear: open_subscriber(connect(), hear))
+
+
 @pytest_asyncio.fixture
 async def hub(backend: Backend) -> AsyncIterator[HintHub]:
-    found = HintHub(lambda: connect_to(backend))
+    found = hub_over(lambda: connect_to(backend))
     yield found
     async with asyncio.timeout(LONG):
         await found.aclose()
@@ -147,7 +152,7 @@ async def test_waiters_come_and_go_in_one_tick(
 async def test_a_waiter_that_gives_up_at_any_point(backend: Backend, channel: str) -> None:
     """It takes no other's hints away, and does not hold up the end."""
     for turns in range(30):
-        hub = HintHub(lambda: connect_to(backend))
+        hub = hub_over(lambda: connect_to(backend))
 
         async def wait(hub: HintHub = hub) -> None:
             async with hub.subscribe(channel) as subscription:
@@ -183,7 +188,7 @@ async def test_the_end_may_be_repeated_and_is_none(
 
 
 async def test_the_end_leaves_no_connection(real_backend: Backend) -> None:
-    hub = HintHub(lambda: connect_to(real_backend))
+    hub = hub_over(lambda: connect_to(real_backend))
     with looking_at(real_backend) as client:
         client.ping()
         async with hub.subscribe("any"):
@@ -214,21 +219,23 @@ class Deaf:
         return await getattr(self._pubsub, self._at)(*args, **options)
 
 
-@pytest.mark.parametrize("at", ["subscribe", "unsubscribe", "get_message"])
+@pytest.mark.parametrize("at", ["connect", "subscribe", "unsubscribe", "get_message"])
 def test_a_swallowed_cancellation_does_not_keep_the_loop_from_ending(
-    backend: Backend, channel: str, at: str, monkeypatch: pytest.MonkeyPatch
+    at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of the embedded server's client; over a real connection no task waits for messages."""
+
     async def main() -> None:
-        client = connect_to(backend)
+        client = memory_client("memory://deaf")
         deaf = Deaf(client.pubsub(), at)
         monkeypatch.setattr(client, "pubsub", lambda: deaf)
-        hub = HintHub(lambda: client)
+        hub = hub_over(lambda: client)
 
         async def wait(name: str) -> None:
             async with hub.subscribe(name) as subscription:
                 await subscription.wait(0.01)
 
-        waiting = [asyncio.create_task(wait(f"{channel}:{number}")) for number in range(2)]
+        waiting = [asyncio.create_task(wait(str(number))) for number in range(2)]
         await asyncio.wait_for(deaf.met.wait(), LONG)
         # What `asyncio.run` does at its end, with an end.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -254,7 +261,7 @@ async def test_a_lost_connection_is_mended_and_told(
     real_backend: Backend, quick: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever waits looks once more: it can't know what it missed."""
-    hub = HintHub(lambda: connect_to(real_backend))
+    hub = hub_over(lambda: connect_to(real_backend))
     with looking_at(real_backend) as client:
         async with hub.subscribe("one") as one, hub.subscribe("two") as two:
             for _ in range(3):
@@ -273,7 +280,7 @@ async def test_a_connection_lost_while_nobody_waits(
     real_backend: Backend, quick: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is no reason to try and to complain for ever."""
-    hub = HintHub(lambda: connect_to(real_backend))
+    hub = hub_over(lambda: connect_to(real_backend))
     with looking_at(real_backend) as client:
         client.ping()
         async with hub.subscribe("one"):
@@ -292,7 +299,6 @@ async def test_a_connection_lost_while_nobody_waits(
 
 
 async def test_silence_is_no_trouble(
-    hub: HintHub,
     backend: Backend,
     channel: str,
     quick: None,
@@ -303,13 +309,20 @@ async def test_silence_is_no_trouble(
     # Long enough for an answer on a busy machine.
     monkeypatch.setattr(hints, "_IDLE_SECONDS", 0.25)
     asked = asyncio.Event()
-    ping = PubSub.ping
 
-    def noted(self: Any, *args: Any) -> Any:
-        asked.set()
-        return ping(self, *args)
+    async def connect(hear: Hear) -> Subscriber:
+        opened = await open_subscriber(connect_to(backend), hear)
+        send = opened.send
 
-    monkeypatch.setattr(PubSub, "ping", noted)
+        def noted(command: str, *channels: bytes) -> None:
+            if command == "PING":
+                asked.set()
+            send(command, *channels)
+
+        monkeypatch.setattr(opened, "send", noted)
+        return opened
+
+    hub = HintHub(connect)
     async with hub.subscribe(channel) as subscription:
         for _ in range(3):
             asked.clear()
@@ -321,7 +334,50 @@ async def test_silence_is_no_trouble(
         await settled(subscription)
         assert publish(backend, channel) == 1
         assert await subscription.wait(LONG)
+    await hub.aclose()
     assert not caplog.records
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_both_protocols_are_heard(
+    real_backend: Backend,
+    channel: str,
+    protocol: int,
+    quick: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A ready client may have chosen either; what the server says to a PING differs."""
+    monkeypatch.setattr(hints, "_IDLE_SECONDS", 0.25)
+    hub = hub_over(lambda: redis.asyncio.Redis.from_url(real_backend.url, protocol=protocol))
+    with looking_at(real_backend) as client:
+
+        def pings() -> int:
+            return int(client.info("commandstats").get("cmdstat_ping", {}).get("calls", 0))
+
+        async with hub.subscribe(channel) as subscription:
+            await settled(subscription)
+            before = pings()
+            await until(lambda: pings() >= before + 3)
+            await settled(subscription)
+            assert client.publish(channel, b"") == 1
+            assert await subscription.wait(LONG)
+    await hub.aclose()
+    assert not caplog.records
+
+
+async def test_a_server_that_does_not_speak_the_protocol(
+    quick: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(command: list[bytes]) -> bytes | None:
+        return b"?what\r\n" if command[0].upper() == b"SUBSCRIBE" else b"+OK\r\n"
+
+    async with fake_server(answer) as server:
+        hub = hub_over(lambda: redis.asyncio.Redis.from_url(server.url, protocol=2))
+        async with hub.subscribe("one"):
+            await until(lambda: server.names.count(b"SUBSCRIBE") >= 3)
+        await hub.aclose()
+    assert {record.name for record in caplog.records} == {"redis_world.hints"}
 
 
 async def test_a_line_that_went_dead_is_dropped(
@@ -337,14 +393,14 @@ async def test_a_line_that_went_dead_is_dropped(
         return b"+OK\r\n" if command[0].upper() == b"CLIENT" else None
 
     async with fake_server(answer) as server:
-        hub = HintHub(lambda: redis.asyncio.Redis.from_url(server.url, protocol=2))
+        hub = hub_over(lambda: redis.asyncio.Redis.from_url(server.url, protocol=2))
         async with hub.subscribe("one"):
             await until(lambda: server.names.count(b"SUBSCRIBE") >= 3)
         await hub.aclose()
 
 
 async def test_without_a_server_waiters_live_on_their_own_looks(quick: None) -> None:
-    hub = HintHub(lambda: redis.asyncio.Redis(host="127.0.0.1", port=1))
+    hub = hub_over(lambda: redis.asyncio.Redis(host="127.0.0.1", port=1))
     async with hub.subscribe("one") as subscription:
         assert await subscription.wait(0.01) is False
     await hub.aclose()
@@ -357,7 +413,7 @@ async def test_a_user_who_may_not_subscribe(real_backend: Backend, quick: None) 
         )
         try:
             kwargs = client.connection_pool.connection_kwargs
-            hub = HintHub(
+            hub = hub_over(
                 lambda: redis.asyncio.Redis(
                     host=kwargs["host"], port=kwargs["port"], username="deaf", password="secret"
                 )

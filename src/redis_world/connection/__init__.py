@@ -36,6 +36,7 @@ from redis_world.connection.sender import (
 from redis_world.connection.sentinels import SentinelPool, meet_sentinels
 from redis_world.connection.server import check_server, pin_namespace
 from redis_world.connection.source import Source, abandon, close
+from redis_world.connection.subscriber import open_subscriber
 from redis_world.hints import HintHub
 from redis_world.keys import Keys, Partitions
 from redis_world.lua import ScriptLibrary
@@ -107,7 +108,7 @@ class _OneServer:
         return self._sender
 
     def subscriber(self) -> redis.asyncio.Redis:
-        return self._source.subscriber()
+        return self._source.client()
 
 
 class _LoopState:
@@ -239,7 +240,8 @@ class Connection:
         """The hints of the running loop."""
         state = self._for_this_loop()
         if state.hub is None:
-            state.hub = HintHub(state.routes.subscriber)
+            subscriber = state.routes.subscriber
+            state.hub = HintHub(lambda hear: open_subscriber(subscriber(), hear))
         return state.hub
 
     def describe(self) -> str:

@@ -143,7 +143,7 @@ class ClusterRoutes:
 
     def subscriber(self) -> redis.asyncio.Redis:
         """A client for the subscriber alone: what is published anywhere reaches every node."""
-        return self._source.subscriber(self._owner(None))
+        return self._source.client(self._owner(None))
 
     # -- inside ----------------------------------------------------------------------------
 

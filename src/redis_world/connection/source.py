@@ -90,17 +90,6 @@ class Source:
         pool = WirePool.from_url(self._url_of(node), **settings)
         return redis.asyncio.Redis.from_pool(pool)
 
-    def subscriber(self, node: Address | None = None) -> redis.asyncio.Redis:
-        """A client for the subscriber alone: it waits as long as nothing happens."""
-        if self._client is not None:
-            return _client_like(self._client, socket_timeout=None)
-        if self.is_memory:
-            return memory_client(self._place.url)
-        settings = {**self._settings(), "socket_timeout": None}
-        if self._place.kind == "sentinel":
-            return self._of_sentinels({**settings, "retry": _no_retry()})
-        return redis.asyncio.Redis.from_url(self._url_of(node), retry=_no_retry(), **settings)
-
     def blocking(self) -> BlockingClient:
         """A client that blocks its thread."""
         if self._client is not None:

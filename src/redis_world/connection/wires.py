@@ -21,40 +21,79 @@ import redis.exceptions
 
 from redis_world.errors import WorldUnavailableError
 
-__all__ = ["WirePool"]
+__all__ = ["INCOMPLETE", "Wire", "WirePool", "connect"]
 
-_INCOMPLETE: Final = object()
+INCOMPLETE: Final = object()
 """What the reader says while a reply is not there as a whole."""
 _FAREWELL_SECONDS: Final = 1.0
 """How long the end of connections is waited for."""
 
 
-class _Wire(asyncio.Protocol):
-    """One connection that redis-py has made; commands go out, their replies come in order."""
+async def connect(
+    pool: redis.asyncio.ConnectionPool,
+) -> redis.asyncio.connection.AbstractConnection:
+    """A new connection to the server of a pool, which does not know it."""
+    connection = pool.make_connection()  # type: ignore[no-untyped-call]
+    try:
+        await connection.connect()
+    except BaseException:
+        connection._close()  # noqa: SLF001 - it may be half open
+        raise
+    return connection  # type: ignore[no-any-return]
 
-    def __init__(
-        self, connection: redis.asyncio.connection.AbstractConnection, timeout: float | None
-    ) -> None:
+
+class Wire(asyncio.Protocol):
+    """A connection that redis-py has made, and whose transport is our own from now on."""
+
+    def __init__(self, connection: redis.asyncio.connection.AbstractConnection) -> None:
         self._connection = connection
-        self._timeout = timeout
-        self._heard_at = 0.0
-        self._timer: asyncio.TimerHandle | None = None
         parse_error = connection._parser.parse_error  # noqa: SLF001 - the class of each error
         self._reader = hiredis.Reader(
             protocolError=redis.exceptions.InvalidResponse,
             replyError=parse_error,
-            notEnoughData=_INCOMPLETE,
+            notEnoughData=INCOMPLETE,
         )
-        self._replies: list[Any] = []
-        self._expected = 0
-        self._answer: asyncio.Future[list[Any]] | None = None
         self._loop = asyncio.get_running_loop()
-        self.closed: asyncio.Future[None] = self._loop.create_future()
-        """Done when the connection is gone."""
+        self.closed: asyncio.Future[Exception] = self._loop.create_future()
+        """Done when the connection is gone: why it is."""
         writer = connection._writer  # noqa: SLF001 - redis-py has no public way
         assert writer is not None
         self._transport = writer.transport
         self._transport.set_protocol(self)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether something can be sent."""
+        return not self._transport.is_closing()
+
+    def close(self, *, at_once: bool = False) -> None:
+        """End the connection."""
+        if at_once:
+            self._transport.abort()
+        # redis-py counts it as open until it is told.
+        self._connection._close()  # type: ignore[no-untyped-call]  # noqa: SLF001 - the public way waits for its own protocol
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell who waits for the end."""
+        reason = "Connection closed by server." if exc is None else str(exc)
+        if not self.closed.done():
+            self.closed.set_result(redis.exceptions.ConnectionError(reason))
+        self._connection._close()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
+
+
+class _Asking(Wire):
+    """Commands go out, their replies come in order."""
+
+    def __init__(
+        self, connection: redis.asyncio.connection.AbstractConnection, timeout: float | None
+    ) -> None:
+        super().__init__(connection)
+        self._timeout = timeout
+        self._heard_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._replies: list[Any] = []
+        self._expected = 0
+        self._answer: asyncio.Future[list[Any]] | None = None
 
     def ask(self, packed: bytes, count: int) -> asyncio.Future[list[Any]]:
         """Send commands; as many replies, errors among them."""
@@ -67,17 +106,9 @@ class _Wire(asyncio.Protocol):
                 self._timer = self._loop.call_later(self._timeout, self._listen)
         return answer
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether something can be asked."""
-        return not self._transport.is_closing()
-
     def close(self, *, at_once: bool = False) -> None:
         """End the connection; whoever waits for an answer gets an error."""
-        if at_once:
-            self._transport.abort()
-        # redis-py counts it as open until it is told.
-        self._connection._close()  # type: ignore[no-untyped-call]  # noqa: SLF001 - the public way waits for its own protocol
+        super().close(at_once=at_once)
         self._fail(redis.exceptions.ConnectionError("the connection was closed"))
 
     def _listen(self) -> None:
@@ -106,7 +137,7 @@ class _Wire(asyncio.Protocol):
         self._heard_at = self._loop.time()
         try:
             reader.feed(data)
-            while (reply := reader.gets()) is not _INCOMPLETE:
+            while (reply := reader.gets()) is not INCOMPLETE:
                 replies.append(reply)
         except redis.exceptions.InvalidResponse as error:
             self._fail(redis.exceptions.ConnectionError(f"not a reply of Redis: {error}"))
@@ -121,14 +152,11 @@ class _Wire(asyncio.Protocol):
                 answer.set_result(replies)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell who waits."""
-        if not self.closed.done():
-            self.closed.set_result(None)
-        reason = "Connection closed by server." if exc is None else str(exc)
-        self._fail(redis.exceptions.ConnectionError(reason))
+        """Tell who waits for an answer, too."""
+        super().connection_lost(exc)
+        self._fail(self.closed.result())
         if self._timer is not None:
             self._timer.cancel()
-        self._connection._close()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
 
 
 class WirePool(redis.asyncio.BlockingConnectionPool):
@@ -139,8 +167,8 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._idle: list[_Wire] = []
-        self._wires: set[_Wire] = set()
+        self._idle: list[_Asking] = []
+        self._wires: set[_Asking] = set()
         self._making = 0
         self._is_shut = False
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -201,7 +229,7 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
 
     # -- inside ----------------------------------------------------------------------------
 
-    async def _take(self) -> _Wire:
+    async def _take(self) -> _Asking:
         while True:
             while self._idle:
                 wire = self._idle.pop()
@@ -219,18 +247,15 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
                     self._call_next()
                 raise
 
-    async def _make(self) -> _Wire:
+    async def _make(self) -> _Asking:
         self._making += 1
         try:
             self._check_open()
-            connection = self.make_connection()  # type: ignore[no-untyped-call]
-            try:
-                await connection.connect()
-                self._check_open()
-            except BaseException:
-                connection._close()  # noqa: SLF001 - it may be half open
-                raise
-            wire = _Wire(connection, connection.socket_timeout)
+            connection = await connect(self)
+            wire = _Asking(connection, connection.socket_timeout)
+            if self._is_shut:
+                wire.close()
+            self._check_open()
         except BaseException:
             self._making -= 1
             self._call_next()
@@ -244,7 +269,7 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
         if self._is_shut:
             raise WorldUnavailableError("the World was closed meanwhile")
 
-    def _give_back(self, wire: _Wire) -> None:
+    def _give_back(self, wire: _Asking) -> None:
         if wire.is_usable and wire in self._wires:
             self._idle.append(wire)
         else:
