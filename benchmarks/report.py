@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from compare import Comparison, Row
@@ -44,6 +45,12 @@ def markdown(results: Mapping[str, Any], comparisons: Sequence[Comparison], fold
 def _machine(results: Mapping[str, Any]) -> Iterator[str]:
     yield f"Measured on {results['date']}: {results['machine']}."
     yield f"Load average before it began: {results['load']}. Rounds: {results['rounds']}."
+    times = results["yardstick ms"]
+    yield (
+        f"A fixed piece of Python took {median(times):.1f} ms of processor time,"
+        f" {min(times):.1f} to {max(times):.1f}, at {len(times)} moments in between:"
+        " figures of two documents compare only as far as these do."
+    )
     yield ""
 
 

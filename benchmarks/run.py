@@ -26,6 +26,7 @@ from figures import FIGURES, measure, record  # noqa: E402
 from groups import GROUPS  # noqa: E402
 from plots import draw_callers, draw_comparison, draw_history  # noqa: E402
 from report import markdown, slug  # noqa: E402
+from yardstick import yardstick  # noqa: E402
 
 OWN: Final = {"Worlds as stores": "RedisWorld", "Task queues": "redis-world"}
 
@@ -40,9 +41,15 @@ def main() -> int:
         "machine": _machine(),
         "load": f"{load:.1f}",
         "rounds": options.rounds,
+        "yardstick ms": [round(yardstick(), 2)],
     }
+
+    def tell(what: str) -> None:
+        results["yardstick ms"].append(round(yardstick(), 2))
+        print_plainly(what)
+
     groups = [each for each in GROUPS if not options.groups or slug(each.name) in options.groups]
-    comparisons = [compare(each, options.rounds, print_plainly) for each in groups]
+    comparisons = [compare(each, options.rounds, tell) for each in groups]
     results["groups"] = [each.as_json() for each in comparisons]
     for each in comparisons:
         own = OWN.get(each.name, "RedisWorld")
@@ -50,9 +57,9 @@ def main() -> int:
     if not options.groups:
         results["figures"] = []
         for figure in FIGURES:
-            print_plainly(f"figure: {figure.name}")
+            tell(f"figure: {figure.name}")
             results["figures"].append(record(figure, measure(figure)))
-        print_plainly("curves")
+        tell("curves")
         results["callers"] = latency_by_callers()
         results["history"] = cost_by_history()
         draw_callers(results["callers"], out / "callers")

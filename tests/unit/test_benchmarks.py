@@ -119,3 +119,17 @@ def test_without_the_first_one_there_is_no_ratio(benchmarks: Benchmarks) -> None
     )
     assert "Missing: ours, it broke." in lines
     assert row(lines, "half")[3] == "unknown"
+
+
+def test_the_document_tells_how_fast_the_machine_was(benchmarks: Benchmarks) -> None:
+    results = {
+        "date": "2026-01-02",
+        "machine": "2 cores",
+        "load": "0.1",
+        "rounds": 5,
+        "yardstick ms": [12.5, 10.0, 14.0],
+    }
+    text = benchmarks.report.markdown(results, [], "folder")
+    assert "Measured on 2026-01-02: 2 cores." in text
+    assert "12.5 ms of processor time, 10.0 to 14.0, at 3 moments" in text
+    assert 0 < importlib.import_module("yardstick").yardstick() < 10_000
