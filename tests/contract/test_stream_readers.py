@@ -11,17 +11,22 @@ import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import pytest
 import redis
+import redis.asyncio
 
+import redis_world.connection
 import redis_world.hints
 import redis_world.streams
 from redis_world import RedisWorld
 from redis_world.connection.blocking import BlockingServer
+from redis_world.connection.subscriber import open_subscriber
+from redis_world.hints import Hear, Subscriber
 from redis_world.testing import cutting_proxy
 from support.backends import Backend, channels
+from support.hearing import noting
 from support.until import until
 
 RUN = "wrun_hc_1"
@@ -475,19 +480,16 @@ async def test_silence_is_no_trouble(
     """Many silences in a row: the line is asked, and stands."""
     monkeypatch.setattr(redis_world.hints, "_IDLE_SECONDS", 0.25)
     caplog.set_level(logging.WARNING, "redis_world")
-    pings = 0
-    ping = redis.asyncio.client.PubSub.ping
+    sent: list[str] = []
 
-    def counted(self: Any, *args: Any) -> Any:
-        nonlocal pings
-        pings += 1
-        return ping(self, *args)
+    async def opened(client: redis.asyncio.Redis, hear: Hear) -> Subscriber:
+        return noting(await open_subscriber(client, hear), sent)
 
-    monkeypatch.setattr(redis.asyncio.client.PubSub, "ping", counted)
+    monkeypatch.setattr(redis_world.connection, "open_subscriber", opened)
     with backend.calm():
         async with backend.world() as world:
             async with reading(world) as reader:
-                await until(lambda: pings >= 3)
+                await until(lambda: sent.count("PING") >= 3)
                 await world.streams.write(RUN, "s", b"a")
                 await reader.has(b"a")
             async with reading(world, "other") as reader:

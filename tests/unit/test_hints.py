@@ -19,6 +19,7 @@ from redis_world.connection.subscriber import open_subscriber
 from redis_world.hints import Hear, HintHub, Subscriber, Subscription
 from redis_world.memory import memory_client
 from support.backends import Backend
+from support.hearing import noting
 from support.resp import fake_server
 from support.until import until
 
@@ -308,25 +309,14 @@ async def test_silence_is_no_trouble(
     """The subscriber asks whether the server is still there, and is content with the answer."""
     # Long enough for an answer on a busy machine.
     monkeypatch.setattr(hints, "_IDLE_SECONDS", 0.25)
-    asked = asyncio.Event()
+    sent: list[str] = []
 
     async def connect(hear: Hear) -> Subscriber:
-        opened = await open_subscriber(connect_to(backend), hear)
-        send = opened.send
-
-        def noted(command: str, *channels: bytes) -> None:
-            if command == "PING":
-                asked.set()
-            send(command, *channels)
-
-        monkeypatch.setattr(opened, "send", noted)
-        return opened
+        return noting(await open_subscriber(connect_to(backend), hear), sent)
 
     hub = HintHub(connect)
     async with hub.subscribe(channel) as subscription:
-        for _ in range(3):
-            asked.clear()
-            await asked.wait()
+        await until(lambda: sent.count("PING") >= 3)
         await settled(subscription)
         assert publish(backend, channel) == 1
         assert await subscription.wait(LONG)
