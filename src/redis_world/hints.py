@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Protocol, TypeAlias
@@ -98,8 +99,7 @@ class HintHub:
         # Channel -> confirmations under way: only the last one is of the present subscription.
         self._awaited: Counter[bytes] = Counter()
         self._wanted = asyncio.Event()
-        # Whether this connection has said anything; and anything since it was asked.
-        self._heard = False
+        # Whether the server was asked if it is there, and has said nothing since.
         self._asked = False
         self._denied = False
 
@@ -113,13 +113,13 @@ class HintHub:
         """
         names = [channel.encode() for channel in channels]
         subscription = Subscription()
-        for name in names:
-            self._waiters.setdefault(name, set()).add(subscription)
-        confirmed = [self._confirmed.setdefault(name, asyncio.Event()) for name in names]
-        self._follow()
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="redis-world hints")
         try:
+            for name in names:
+                self._waiters.setdefault(name, set()).add(subscription)
+            confirmed = [self._confirmed.setdefault(name, asyncio.Event()) for name in names]
+            self._follow()
+            if self._task is None or self._task.done():
+                self._task = asyncio.create_task(self._run(), name="redis-world hints")
             if not self._denied:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_CONFIRM_SECONDS):
@@ -152,7 +152,8 @@ class HintHub:
             while not self._waiters:
                 self._wanted.clear()
                 await self._wanted.wait()
-            self._heard = self._asked = False
+            self._asked = False
+            begun = time.monotonic()
             try:
                 await self._serve()
             except redis.exceptions.NoPermissionError as error:
@@ -168,10 +169,10 @@ class HintHub:
                     if name not in self._waiters:
                         del self._confirmed[name]
             heed_cancellation()
-            # At once where the connection was good before it broke.
+            # At once where the connection was good for a while before it broke.
             if self._denied:
                 await asyncio.sleep(_DENIED_SECONDS)
-            elif not self._heard:
+            elif time.monotonic() - begun < _RECONNECT_SECONDS:
                 await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _serve(self) -> None:
@@ -212,9 +213,9 @@ class HintHub:
             self._subscriber.send("UNSUBSCRIBE", *gone)
 
     def _hear(self, kind: bytes, channel: bytes) -> None:
-        self._heard = True
         self._asked = False
         if kind == b"subscribe":
+            self._denied = False
             self._awaited[channel] -= 1
             if self._awaited[channel] <= 0:
                 del self._awaited[channel]

@@ -197,7 +197,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return key, signed
 
 
-async def test_a_server_with_a_certificate(certificate: tuple[Path, Path]) -> None:
+@contextlib.contextmanager
+def private_tls_server(certificate: tuple[Path, Path]) -> Iterator[str]:
+    """The URL of a server of the test's own."""
     key, signed = certificate
     port = free_port()
     args = (
@@ -205,7 +207,12 @@ async def test_a_server_with_a_certificate(certificate: tuple[Path, Path]) -> No
         *("--tls-key-file", str(key), "--tls-ca-cert-file", str(signed)),
     )
     with redis_server("redis7", args=args):
-        url = f"rediss://127.0.0.1:{port}/0"
+        yield f"rediss://127.0.0.1:{port}/0"
+
+
+async def test_a_server_with_a_certificate(certificate: tuple[Path, Path]) -> None:
+    _, signed = certificate
+    with private_tls_server(certificate) as url:
         async with RedisWorld(f"{url}?ssl_ca_certs={signed}") as world:
             run_id = await e.new_run(world)
             await world.streams.write(run_id, "out", b"1")
@@ -230,3 +237,25 @@ async def test_a_server_with_a_certificate(certificate: tuple[Path, Path]) -> No
         with pytest.raises(WorldUnavailableError, match="certificate"):
             await stranger.open()
         await stranger.aclose()
+
+
+async def test_hints_are_lost_while_waiters_come_and_go(certificate: tuple[Path, Path]) -> None:
+    """A waiter sends over a connection whose end the hub has not heard of yet."""
+    with private_tls_server(certificate) as url:
+        async with RedisWorld(f"{url}?ssl_ca_certs={certificate[1]}") as world:
+            await world.open()
+            hub, connection = world.connection.hub, world.connection
+            is_over = False
+
+            async def come_and_go(number: int) -> None:
+                while not is_over:
+                    async with hub.subscribe(f"c{number}"):
+                        await asyncio.sleep(0.001)
+
+            coming = [asyncio.create_task(come_and_go(number)) for number in range(20)]
+            for _ in range(40):
+                await asyncio.sleep(0.1)
+                await connection.execute(("CLIENT", "KILL", "TYPE", "pubsub"))
+            is_over = True
+            await asyncio.gather(*coming)
+            assert not hub._waiters

@@ -668,6 +668,19 @@ async def test_a_server_that_lost_everything(
         await world.aclose()
 
 
+@pytest.mark.parametrize("protocol", [None, 3])
+async def test_the_protocol_is_ours_whatever_a_ready_client_speaks(protocol: int | None) -> None:
+    """In RESP3 a server may say something between two replies, and is asked by redis-py to."""
+    async with fake_server(healthy) as server:
+        client = redis.asyncio.Redis.from_url(server.url, protocol=protocol)
+        async with RedisWorld(client=client) as world:
+            await world.open()
+        await client.aclose()
+    assert server.commands
+    assert [b"3"] not in [each[1:2] for each in server.commands if each[0].upper() == b"HELLO"]
+    assert not [each for each in server.commands if b"MAINT_NOTIFICATIONS" in each]
+
+
 # Contract: 4.unavailable
 async def test_a_server_that_ends_before_its_keys_are_looked_through() -> None:
     with private_server("redis7") as server:

@@ -356,6 +356,53 @@ async def test_both_protocols_are_heard(
     assert not caplog.records
 
 
+async def test_what_is_sent_behind_the_end_goes_nowhere(real_backend: Backend) -> None:
+    """The hub hears of the end a moment later; a transport of TLS can bear no write then."""
+    opened: Any = await open_subscriber(connect_to(real_backend), lambda *_: None)
+    opened.close(at_once=True)
+    transport, opened._transport = opened._transport, None
+    opened.send("SUBSCRIBE", b"one")
+    opened._transport = transport
+    await opened.closed
+    await opened.aclose()
+
+
+async def test_a_server_that_ends_each_connection_is_left_alone_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that has confirmed a subscription is no reason to connect again at once, for ever."""
+    monkeypatch.setattr(hints, "_RECONNECT_SECONDS", LONG)
+
+    def answer(command: list[bytes]) -> bytes | None:
+        if command[0].upper() == b"SUBSCRIBE":
+            return b"*3\r\n$9\r\nsubscribe\r\n$3\r\none\r\n:1\r\n" + b"?bye\r\n"
+        return b"+OK\r\n"
+
+    async with fake_server(answer) as server:
+        hub = hub_over(lambda: redis.asyncio.Redis.from_url(server.url, protocol=2))
+        async with hub.subscribe("one") as one:
+            assert await one.wait(LONG), "it was confirmed"
+            await until(lambda: "hints are interrupted" in caplog.text)
+            # Long enough for many connections, if there were any.
+            assert not await one.wait(0.3)
+        await hub.aclose()
+    assert server.names.count(b"SUBSCRIBE") == 1
+
+
+async def test_a_task_that_others_have_cancelled_is_made_anew(
+    hub: HintHub, backend: Backend, channel: str
+) -> None:
+    async with hub.subscribe(channel):
+        pass
+    (task,) = (each for each in asyncio.all_tasks() if each is hub._task)
+    task.cancel()
+    await asyncio.wait({task})
+    async with hub.subscribe(channel) as subscription:
+        await settled(subscription)
+        assert publish(backend, channel) == 1
+        assert await subscription.wait(LONG)
+
+
 async def test_a_server_that_does_not_speak_the_protocol(
     quick: None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -396,7 +443,10 @@ async def test_without_a_server_waiters_live_on_their_own_looks(quick: None) -> 
     await hub.aclose()
 
 
-async def test_a_user_who_may_not_subscribe(real_backend: Backend, quick: None) -> None:
+async def test_a_user_who_may_not_subscribe_until_later(
+    real_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hints, "_DENIED_SECONDS", 0.05)
     with looking_at(real_backend) as client:
         client.execute_command(  # type: ignore[no-untyped-call]
             "ACL", "SETUSER", "deaf", "on", ">secret", "~*", "+@all", "resetchannels"
@@ -410,6 +460,12 @@ async def test_a_user_who_may_not_subscribe(real_backend: Backend, quick: None) 
             )
             async with hub.subscribe("one") as subscription:
                 assert await subscription.wait(0.01) is False
+                await until(lambda: hub._denied)
+                client.execute_command("ACL", "SETUSER", "deaf", "allchannels")  # type: ignore[no-untyped-call]
+                assert await subscription.wait(LONG)
+                assert not hub._denied, "it waits for confirmations again"
+                assert client.publish("one", b"") == 1
+                assert await subscription.wait(LONG)
             await hub.aclose()
         finally:
             client.execute_command("ACL", "DELUSER", "deaf")  # type: ignore[no-untyped-call]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import pytest
 import pytest_asyncio
@@ -179,3 +180,52 @@ async def test_an_argument_that_can_not_be_sent(pool: WirePool) -> None:
     with pytest.raises(UnicodeEncodeError):
         await pool.ask([("ECHO", "\ud800")])
     assert await pool.ask([("PING",)]) == [b"PONG"]
+
+
+async def test_a_server_that_ends_the_connection_behind_its_handshake() -> None:
+    """redis-py's own protocol hears of that end, and nobody would hear of it again."""
+
+    over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Answers ahead: the end is there when the handshake is over.
+        writer.write(OK * 2)
+        writer.write_eof()
+        with contextlib.suppress(OSError):
+            while await reader.read(1000):
+                pass
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        over.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    pool = pool_of(f"redis://127.0.0.1:{port}")
+    async with asyncio.timeout(20):
+        with pytest.raises(redis.exceptions.ConnectionError):
+            await pool.ask([("PING",)])
+        await pool.aclose()
+        await over.wait()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_the_end_of_a_wire_is_told_once(pool: WirePool) -> None:
+    """Transports of TLS can't be aborted twice, nor written to behind it."""
+    await pool.ask([("PING",)])
+    (wire,) = pool._wires
+    aborts = 0
+    abort = wire._transport.abort
+
+    def counted() -> None:
+        nonlocal aborts
+        aborts += 1
+        abort()
+
+    wire._transport = cast("Any", SimpleNamespace(abort=counted, is_closing=lambda: False))
+    for _ in range(2):
+        wire.close(at_once=True)
+        assert not wire.is_usable
+    assert aborts == 1
+    await wire.closed

@@ -34,6 +34,10 @@ _OF_SENTINELS: Final = {
 }  # fmt: skip
 
 
+_OF_ITS_OWN: Final = {"retry_on_error", "retry_on_timeout"}
+"""Settings of a ready client that are not taken over."""
+
+
 class Source:
     """Makes the clients of a World, from its URL or after a ready client.
 
@@ -193,9 +197,12 @@ def _client_like(client: redis.asyncio.Redis, **settings: Any) -> redis.asyncio.
     The ready one's would send commands again by itself, and is its owner's to close.
     """
     pool = client.connection_pool
-    kwargs = {**pool.connection_kwargs, "retry": _no_retry(), **settings}
-    for name in ("retry_on_error", "retry_on_timeout"):
-        kwargs.pop(name, None)
+    # The protocol is that of all clients here: in the other one servers may say what nobody
+    # has asked for, between two replies.
+    kwargs = {**pool.connection_kwargs, "protocol": 2, "retry": _no_retry(), **settings}
+    for name in [*kwargs]:
+        if name in _OF_ITS_OWN or "maint_notifications" in name:
+            del kwargs[name]
     # The embedded server has no transport below its connections.
     kind = redis.asyncio.BlockingConnectionPool if "server" in kwargs else WirePool
     return redis.asyncio.Redis.from_pool(kind(connection_class=pool.connection_class, **kwargs))

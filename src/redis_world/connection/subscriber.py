@@ -59,7 +59,9 @@ class _WireSubscriber(Wire):
 
     def send(self, command: str, *channels: bytes) -> None:
         """Send a command; what the server says to it is heard, too."""
-        self._transport.write(hiredis.pack_command((command, *channels)))  # type: ignore[arg-type]
+        # The hub learns of the end a moment later, and sends all of it over the next one.
+        if self.is_usable:
+            self._transport.write(hiredis.pack_command((command, *channels)))  # type: ignore[arg-type]
 
     async def aclose(self) -> None:
         """End the connection, and its client."""

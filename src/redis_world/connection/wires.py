@@ -36,10 +36,18 @@ async def connect(
     connection = pool.make_connection()  # type: ignore[no-untyped-call]
     try:
         await connection.connect()
+        _check_standing(connection)
     except BaseException:
         connection._close()  # noqa: SLF001 - it may be half open
         raise
     return connection  # type: ignore[no-any-return]
+
+
+def _check_standing(connection: redis.asyncio.connection.AbstractConnection) -> None:
+    """Raise if it has ended: redis-py's own protocol was told, and nobody will be again."""
+    reader, writer = connection._reader, connection._writer  # noqa: SLF001 - no public way
+    if reader is None or writer is None or reader.at_eof() or writer.transport.is_closing():
+        raise redis.exceptions.ConnectionError("Connection closed by server.")
 
 
 class Wire(asyncio.Protocol):
@@ -56,6 +64,7 @@ class Wire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[Exception] = self._loop.create_future()
         """Done when the connection is gone: why it is."""
+        self._is_over = False
         writer = connection._writer  # noqa: SLF001 - redis-py has no public way
         assert writer is not None
         self._transport = writer.transport
@@ -64,17 +73,20 @@ class Wire(asyncio.Protocol):
     @property
     def is_usable(self) -> bool:
         """Whether something can be sent."""
-        return not self._transport.is_closing()
+        return not self._is_over and not self._transport.is_closing()
 
     def close(self, *, at_once: bool = False) -> None:
         """End the connection."""
-        if at_once:
+        if at_once and not self._is_over:
+            # Transports of TLS can bear neither a second time.
+            self._is_over = True
             self._transport.abort()
         # redis-py counts it as open until it is told.
         self._connection._close()  # type: ignore[no-untyped-call]  # noqa: SLF001 - the public way waits for its own protocol
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell who waits for the end."""
+        self._is_over = True
         reason = "Connection closed by server." if exc is None else str(exc)
         if not self.closed.done():
             self.closed.set_result(redis.exceptions.ConnectionError(reason))
