@@ -32,8 +32,6 @@ __all__ = ["Source", "abandon", "close"]
 _OF_SENTINELS: Final = {
     "protocol", "retry", "socket_timeout", "socket_connect_timeout", "socket_keepalive",
 }  # fmt: skip
-
-
 _OF_ITS_OWN: Final = {"retry_on_error", "retry_on_timeout"}
 """Settings of a ready client that are not taken over."""
 
@@ -199,10 +197,12 @@ def _client_like(client: redis.asyncio.Redis, **settings: Any) -> redis.asyncio.
     pool = client.connection_pool
     # The protocol is that of all clients here: in the other one servers may say what nobody
     # has asked for, between two replies.
-    kwargs = {**pool.connection_kwargs, "protocol": 2, "retry": _no_retry(), **settings}
-    for name in [*kwargs]:
-        if name in _OF_ITS_OWN or "maint_notifications" in name:
-            del kwargs[name]
+    known = {
+        name: value
+        for name, value in pool.connection_kwargs.items()
+        if name not in _OF_ITS_OWN and "maint_notifications" not in name
+    }
+    kwargs = {**known, "protocol": 2, "retry": _no_retry(), **settings}
     # The embedded server has no transport below its connections.
     kind = redis.asyncio.BlockingConnectionPool if "server" in kwargs else WirePool
     return redis.asyncio.Redis.from_pool(kind(connection_class=pool.connection_class, **kwargs))

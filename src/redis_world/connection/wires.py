@@ -21,11 +21,11 @@ import redis.exceptions
 
 from redis_world.errors import WorldUnavailableError
 
-__all__ = ["INCOMPLETE", "Wire", "WirePool", "connect"]
+__all__ = ["FAREWELL_SECONDS", "INCOMPLETE", "Wire", "WirePool", "connect"]
 
 INCOMPLETE: Final = object()
 """What the reader says while a reply is not there as a whole."""
-_FAREWELL_SECONDS: Final = 1.0
+FAREWELL_SECONDS: Final = 1.0
 """How long the end of connections is waited for."""
 
 
@@ -78,7 +78,7 @@ class Wire(asyncio.Protocol):
     def close(self, *, at_once: bool = False) -> None:
         """End the connection."""
         if at_once and not self._is_over:
-            # Transports of TLS can bear neither a second time.
+            # A transport of TLS can't bear it twice, nor behind its end.
             self._is_over = True
             self._transport.abort()
         # redis-py counts it as open until it is told.
@@ -225,7 +225,7 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
         if leaving and inuse_connections:
             ends = [wire.closed for wire in leaving]
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.gather(*ends), _FAREWELL_SECONDS)
+                await asyncio.wait_for(asyncio.gather(*ends), FAREWELL_SECONDS)
 
     def shut(self) -> None:
         """Let no wire come any more: one that is being made now is there behind the end."""
