@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Final, Protocol, TypeAlias
 
 import redis.exceptions
@@ -117,7 +117,7 @@ class HintHub:
             for name in names:
                 self._waiters.setdefault(name, set()).add(subscription)
             confirmed = [self._confirmed.setdefault(name, asyncio.Event()) for name in names]
-            self._follow()
+            self._follow(names)
             if self._task is None or self._task.done():
                 self._task = asyncio.create_task(self._run(), name="redis-world hints")
             if not self._denied:
@@ -129,6 +129,7 @@ class HintHub:
         finally:
             for name in names:
                 self._leave(name, subscription)
+            self._follow(names)
 
     def _leave(self, name: bytes, subscription: Subscription) -> None:
         waiters = self._waiters.get(name, set())
@@ -138,7 +139,6 @@ class HintHub:
             if name not in self._present:
                 # Never subscribed to: nobody would unsubscribe from it, and forget it.
                 self._confirmed.pop(name, None)
-            self._follow()
 
     async def aclose(self) -> None:
         """Close the connection; waiters only have their own looks from then on."""
@@ -163,11 +163,6 @@ class HintHub:
                 self._denied = True
             except Exception as error:  # noqa: BLE001 - whatever it is, readers go on without
                 logger.warning("hints are interrupted, readers look by themselves: %s", error)
-            finally:
-                for name in [*self._confirmed]:
-                    self._confirmed[name].clear()
-                    if name not in self._waiters:
-                        del self._confirmed[name]
             heed_cancellation()
             # At once where the connection was good for a while before it broke.
             if self._denied:
@@ -180,7 +175,7 @@ class HintHub:
         subscriber = self._subscriber = await self._connect(self._hear)
         try:
             heed_cancellation()
-            self._follow()
+            self._follow(self._waiters)
             while True:
                 await asyncio.wait({subscriber.closed}, timeout=_IDLE_SECONDS)
                 if subscriber.closed.done():
@@ -192,18 +187,24 @@ class HintHub:
                     self._asked = True
         finally:
             self._subscriber = None
-            self._present = set()
+            self._present.clear()
             self._awaited.clear()
+            for name in [*self._confirmed]:
+                self._confirmed[name].clear()
+                if name not in self._waiters:
+                    del self._confirmed[name]
             await subscriber.aclose()
 
-    def _follow(self) -> None:
-        """Subscribe to what somebody waits for, and unsubscribe from what nobody does."""
+    def _follow(self, names: Iterable[bytes]) -> None:
+        """Subscribe to those that somebody waits for, unsubscribe from those that nobody does."""
         self._wanted.set()
         if self._subscriber is None:
             return
-        wanted = set(self._waiters)
-        added, gone = wanted - self._present, self._present - wanted
-        self._present = wanted
+        # Of these alone: a look at all channels for each of thousands of readers is much work.
+        added = {name for name in names if name in self._waiters} - self._present
+        gone = {name for name in names if name not in self._waiters} & self._present
+        self._present |= added
+        self._present -= gone
         if added:
             self._awaited.update(added)
             self._subscriber.send("SUBSCRIBE", *added)

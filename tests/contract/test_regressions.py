@@ -263,13 +263,14 @@ async def test_a_user_without_channels_is_told_once(
         nonlocal connects
         connects += 1
         client = memory_client("memory://denied")
-        pubsub = client.pubsub()
+        pool = client.connection_pool
+        connection = pool.make_connection()  # type: ignore[no-untyped-call]
 
-        async def denied(*_: Any) -> None:
+        async def denied(**_: Any) -> None:
             raise redis.exceptions.NoPermissionError("no rights on channels")
 
-        monkeypatch.setattr(pubsub, "subscribe", denied)
-        monkeypatch.setattr(client, "pubsub", lambda: pubsub)
+        monkeypatch.setattr(connection, "read_response", denied)
+        monkeypatch.setattr(pool, "make_connection", lambda: connection)
         return client
 
     monkeypatch.setattr("redis_world.hints._DENIED_SECONDS", 0.01)

@@ -28,7 +28,7 @@ from redis_world.errors import (
 )
 from redis_world.lua import default_library
 from redis_world.testing import Server, cutting_proxy
-from support.backends import Backend
+from support.backends import Backend, channels
 from support.events import (
     event,
     log_types,
@@ -306,6 +306,20 @@ def test_one_world_in_several_loops(backend: Backend) -> None:
     asyncio.run(second(run_id))
     asyncio.run(third(run_id))
     gc.collect()
+
+
+def test_a_loop_that_ends_behind_a_reader_leaves_no_subscription(backend: Backend) -> None:
+    """Its end cancels all tasks, right when the reader's subscription is being given up."""
+    world = backend.world()
+
+    async def read() -> None:
+        await world.streams.write("wrun_x", "out", b"1")
+        await world.streams.close("wrun_x", "out")
+        assert [chunk async for chunk in world.streams.read("wrun_x", "out")] == [b"1"]
+
+    asyncio.run(read())
+    with contextlib.closing(backend.client()) as client:
+        asyncio.run(until(lambda: not channels(client, f"*{world.config.namespace}*")))
 
 
 def test_loops_that_are_gone_leave_no_connection(

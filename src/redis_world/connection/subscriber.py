@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import hiredis
 import redis.asyncio
 import redis.asyncio.connection
 import redis.exceptions
 
-from redis_world.connection.wires import INCOMPLETE, Wire, connect
+from redis_world.connection.wires import FAREWELL_SECONDS, INCOMPLETE, Wire, connect
 from redis_world.hints import Hear, Subscriber, heed_cancellation
-
-if TYPE_CHECKING:
-    from redis.asyncio.client import PubSub
 
 __all__ = ["open_subscriber"]
 
-_FAREWELL_SECONDS: Final = 1.0
-"""How long the end of a connection is waited for."""
 _SILENCE_SECONDS: Final = 10.0
-"""How long the embedded server's client waits at a time."""
+"""How long a read of the embedded server waits at a time."""
 
 
 async def open_subscriber(client: redis.asyncio.Redis, hear: Hear) -> Subscriber:
@@ -33,15 +27,20 @@ async def open_subscriber(client: redis.asyncio.Redis, hear: Hear) -> Subscriber
         redis.exceptions.RedisError, OSError: there is no connection.
     """
     pool = client.connection_pool
+    kind = _EmbeddedSubscriber if "server" in pool.connection_kwargs else _WireSubscriber
     try:
-        if "server" in pool.connection_kwargs:
-            pubsub = client.pubsub()
-            await pubsub.connect()  # type: ignore[no-untyped-call]
-            return _EmbeddedSubscriber(pubsub, client, hear)
-        return _WireSubscriber(await connect(pool), client, hear)
+        return kind(await connect(pool), client, hear)
     except BaseException:
         await client.aclose()
         raise
+
+
+def _pass_on(reply: Any, hear: Hear) -> None:
+    if isinstance(reply, Exception):
+        raise reply
+    # The answer to a PING is a word where nothing is subscribed to.
+    kind, channel = reply[:2] if isinstance(reply, list) else (reply, b"")
+    hear(kind, channel)
 
 
 class _WireSubscriber(Wire):
@@ -68,7 +67,7 @@ class _WireSubscriber(Wire):
         self.close()
         with contextlib.suppress(redis.exceptions.RedisError, OSError):
             await self._client.aclose()
-        if not (await asyncio.wait({self.closed}, timeout=_FAREWELL_SECONDS))[0]:
+        if not (await asyncio.wait({self.closed}, timeout=FAREWELL_SECONDS))[0]:
             # What was sent last may never leave, where nobody takes it.
             self.close(at_once=True)
 
@@ -80,65 +79,53 @@ class _WireSubscriber(Wire):
         try:
             reader.feed(data)
             while (reply := reader.gets()) is not INCOMPLETE:
-                self._pass_on(reply)
+                _pass_on(reply, self._hear)
         except redis.exceptions.RedisError as error:
             if not self.closed.done():
                 self.closed.set_result(error)
             self.close(at_once=True)
 
-    def _pass_on(self, reply: Any) -> None:
-        if isinstance(reply, Exception):
-            raise reply
-        # The answer to a PING is a word where nothing is subscribed to.
-        kind, channel = reply[:2] if isinstance(reply, list) else (reply, b"")
-        self._hear(kind, channel)
-
 
 class _EmbeddedSubscriber:
-    """The same by redis-py, whose client the embedded server has instead of a transport."""
+    """The same where a connection has no transport: a task reads."""
 
-    def __init__(self, pubsub: PubSub, client: redis.asyncio.Redis, hear: Hear) -> None:
+    def __init__(
+        self,
+        connection: redis.asyncio.connection.AbstractConnection,
+        client: redis.asyncio.Redis,
+        hear: Hear,
+    ) -> None:
+        self._connection = connection
         self._client = client
-        self._pubsub = pubsub
         self._hear = hear
-        self._commands: asyncio.Queue[tuple[str, tuple[bytes, ...]]] = asyncio.Queue()
         self.closed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self._tasks = {
-            asyncio.create_task(self._until_closed(work), name="redis-world hints")
-            for work in (self._write, self._read)
-        }
+        self._reading = asyncio.create_task(self._read(), name="redis-world hints")
 
     def send(self, command: str, *channels: bytes) -> None:
-        """Send a command, after those before it."""
-        self._commands.put_nowait((command, channels))
+        """Send a command, at once: no cancellation can meet it halfway."""
+        writer = self._connection._writer  # noqa: SLF001 - redis-py has no public way
+        if writer is not None:
+            writer.writelines(self._connection.pack_command(command, *channels))
 
     async def aclose(self) -> None:
-        """End both tasks, and the client."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
+        """End the task, the connection and its client."""
+        self._reading.cancel()
+        # The embedded server forgets a subscriber only when it says farewell.
+        self.send("UNSUBSCRIBE")
+        await asyncio.wait({self._reading})
         with contextlib.suppress(redis.exceptions.RedisError, OSError):
-            # The embedded server forgets a subscriber only when it says farewell.
-            await self._pubsub.unsubscribe()
-        with contextlib.suppress(redis.exceptions.RedisError, OSError):
-            await self._pubsub.aclose()  # type: ignore[no-untyped-call]
+            await self._connection.disconnect()
         with contextlib.suppress(redis.exceptions.RedisError, OSError):
             await self._client.aclose()
 
-    async def _until_closed(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _read(self) -> None:
         try:
             while True:
-                await work()
+                reply = await self._connection.read_response(
+                    timeout=_SILENCE_SECONDS, disconnect_on_error=False, push_request=True
+                )
                 heed_cancellation()
+                if reply is not None:
+                    _pass_on(reply, self._hear)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the end
-            if not self.closed.done():
-                self.closed.set_result(error)
-
-    async def _write(self) -> None:
-        command, channels = await self._commands.get()
-        await getattr(self._pubsub, command.lower())(*channels)
-
-    async def _read(self) -> None:
-        message = await self._pubsub.get_message(timeout=_SILENCE_SECONDS)
-        if message is not None:
-            self._hear(message["type"].encode(), message["channel"])
+            self.closed.set_result(error)
