@@ -21,7 +21,7 @@ local function free_leases(...)
       redis.call('HDEL', key, 'receipt')
       redis.call('HSET', key, 'due_at', at)
       redis.call('ZADD', topic_key(base, topic, 'due'), at, message_id)
-      release(base, message.run, message_id)
+      unhold(base, message.run, message_id)
     end
   end
 end

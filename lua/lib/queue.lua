@@ -120,7 +120,7 @@ end
 
 -- The leased replay of a run has ended, in whatever way: the first held one is due again,
 -- under the time at which it was due before.
-local function release(base, run_id, message_id)
+local function unhold(base, run_id, message_id)
   if run_id == '' then
     return
   end
@@ -230,6 +230,6 @@ local function bury(base, topic, at, message_id, message, reason)
     redis.call('HINCRBY', run_queue_key(base, message.run), 'dead', '1')
     owe_again(base, at, message)
   end
-  release(base, message.run, message_id)
+  unhold(base, message.run, message_id)
   count_down(base, at, message.run)
 end

@@ -35,6 +35,6 @@ end
 if ended.kind == 'step' then
   owe_open_step(base, at, ended.run, ended.step)
 end
-release(base, ended.run, message_id)
+unhold(base, ended.run, message_id)
 count_down(base, at, ended.run)
 return { 'OK', sent or '' }

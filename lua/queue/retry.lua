@@ -28,6 +28,6 @@ local due_at = later(at, delay)
 redis.call('HDEL', message, 'receipt')
 redis.call('HSET', message, 'due_at', due_at)
 redis.call('ZADD', due, due_at, message_id)
-release(base, ended.run, message_id)
+unhold(base, ended.run, message_id)
 hint(base, topic)
 return { 'OK', failures }

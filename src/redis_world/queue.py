@@ -305,14 +305,14 @@ class Queue:
         seconds = backoff(message.failures + 1) if delay is None else delay
         return await self._free(self._lease_of(message), error, seconds)
 
-    async def give_back(self, message: Message) -> bool:
-        """Return a leased message untouched: due at once, and the attempt does not count.
+    async def release(self, message: Message) -> bool:
+        """Return a leased message untouched: due at once, and the delivery does not count.
 
         Returns:
             False when the lease was lost: then nothing has changed.
         """
         return await self._on_lease(
-            "queue/give_back",
+            "queue/release",
             self._lease_of(message),
             ("leased", "due"),
             {"op": new_request_id()},

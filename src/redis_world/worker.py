@@ -67,7 +67,7 @@ class Worker:
         max_replay: how long a replay may hold its run: one that hangs loses its lease then,
             or the run would wait for ever. Steps may take as long as they like.
         shutdown_timeout: how long a stopping worker lets its handlers finish, before it
-            cancels them and gives their messages back.
+            cancels them and releases their messages.
         sweep_interval: how often it sweeps, at most; None: the World's `sweep_interval`.
 
     Raises:
@@ -189,7 +189,7 @@ class Worker:
         return _POLL_SECONDS if claim.wait is None else min(claim.wait, _POLL_SECONDS)
 
     async def _claim_whole(self, topic: str, limit: int) -> Claim:
-        """Claim, and give back what a stop that came meanwhile leaves nobody to handle."""
+        """Claim, and release what a stop that came meanwhile leaves nobody to handle."""
         queue = self._world.queue
         claiming = asyncio.ensure_future(queue.claim_batch(topic, limit=limit, lease=self._lease))
         try:
@@ -197,7 +197,7 @@ class Worker:
         except asyncio.CancelledError:
             with contextlib.suppress(WorldError):
                 for message in (await claiming).messages:
-                    await queue.give_back(message)
+                    await queue.release(message)
             raise
 
     def _start(self, message: Message, heart: _Heart) -> None:
@@ -230,7 +230,7 @@ class Worker:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
                     # The worker stops, and the handler took too long for it.
-                    await asyncio.shield(self._world.queue.give_back(message))
+                    await asyncio.shield(self._world.queue.release(message))
                     raise
                 # Its own error, be it the cancellation of a task of the handler's.
                 kept_lease.is_handled = True
@@ -271,7 +271,7 @@ class Worker:
                     logger.info("sweep: %d %s", count, name)
 
     async def _drain(self) -> None:
-        """Let handlers finish; cancel, and give back, what takes too long."""
+        """Let handlers finish; cancel, and release, what takes too long."""
         if self._running:
             await asyncio.wait(self._running, timeout=self._shutdown_timeout)
         for task in self._running:

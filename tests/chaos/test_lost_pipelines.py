@@ -239,8 +239,8 @@ WORK: Final = {
     "retry": Work(
         "queue/retry", lease_all, lambda world, it: world.queue.retry(it, delay=0), all_failed_once
     ),
-    "give back": Work(
-        "queue/give_back", lease_all, lambda world, it: world.queue.give_back(it), none_was_tried
+    "release": Work(
+        "queue/release", lease_all, lambda world, it: world.queue.release(it), none_was_tried
     ),
     "extend": Work(
         "queue/extend", lease_all, lambda world, it: world.queue.extend(it), all_are_leased

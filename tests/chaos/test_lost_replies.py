@@ -277,8 +277,8 @@ def retry(world: RedisWorld, message: Message) -> Awaitable[bool]:
     return world.queue.retry(message, error="it failed", delay=7)
 
 
-def give_back(world: RedisWorld, message: Message) -> Awaitable[bool]:
-    return world.queue.give_back(message)
+def release(world: RedisWorld, message: Message) -> Awaitable[bool]:
+    return world.queue.release(message)
 
 
 def extend(world: RedisWorld, message: Message) -> Awaitable[bool]:
@@ -301,9 +301,9 @@ ENDS: Final[dict[str, Case]] = {
     "retry, others are held": Case("queue/retry", retry, HELD),
     "retry, lease lost": Case("queue/retry", retry, lost),
     "retry to death": Case("queue/retry", retry, failed_once, options={"max_failures": 1}),
-    "give back": Case("queue/give_back", give_back, KEYED),
-    "give back, others are held": Case("queue/give_back", give_back, HELD),
-    "give back, lease lost": Case("queue/give_back", give_back, lost),
+    "release": Case("queue/release", release, KEYED),
+    "release, others are held": Case("queue/release", release, HELD),
+    "release, lease lost": Case("queue/release", release, lost),
     "extend": Case("queue/extend", extend, KEYED),
     "extend, lease lost": Case("queue/extend", extend, lost),
 }
@@ -718,7 +718,7 @@ LATE: Final[dict[str, tuple[Case, Meanwhile]]] = {
     ),
     "send, claimed": (SENDS["replay"], claim),
     "retry, claimed": (Case("queue/retry", due_again, KEYED), claim),
-    "give back, claimed": (Case("queue/give_back", give_back, KEYED), claim),
+    "release, claimed": (Case("queue/release", release, KEYED), claim),
     "ack and continue, claimed": (Case("queue/ack", ack_and_continue_at_once, KEYED), claim),
     "ack and continue, acked": (
         Case("queue/ack", ack_and_continue_at_once, KEYED), claim_and_ack

@@ -717,7 +717,7 @@ async def test_a_full_server_can_be_emptied(kind: str, seed: int) -> None:
             async with full(client), RedisWorld(server.url, max_failures=1) as new:
                 assert (await new.runs.get(run_id)).status == "running"
                 assert await new.queue.extend(given)
-                assert await new.queue.give_back(given)
+                assert await new.queue.release(given)
                 assert await new.queue.retry(failed, delay=0)
                 letter = (await new.queue.dead_letters(TOPIC)).data[0]
                 assert await new.queue.redrive(letter.message_id)

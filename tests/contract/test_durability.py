@@ -189,7 +189,7 @@ async def test_it_costs_no_round_trip_of_its_own(primary: Server) -> None:
 
 async def test_what_is_not_waited_for_is_harmless_to_lose(real_backend: Backend) -> None:
     """Scripts without the mark may write anything; of the marked ones most write nothing."""
-    leases = {"queue/claim", "queue/extend", "queue/give_back", "queue/expire"}
+    leases = {"queue/claim", "queue/extend", "queue/release", "queue/expire"}
     # What they delete, nobody reads any more; if that is lost, the next sweep deletes it again.
     cleaners = {"runs/clean", "hooks/expire"}
     harmless = leases | cleaners

@@ -215,7 +215,7 @@ async def _expired(world: RedisWorld, clock: ManualClock, leased: Message) -> No
 
 
 async def _given_back(world: RedisWorld, _: ManualClock, leased: Message) -> None:
-    assert await world.queue.give_back(leased)
+    assert await world.queue.release(leased)
 
 
 async def _retried(world: RedisWorld, clock: ManualClock, leased: Message) -> None:

@@ -254,7 +254,7 @@ async def test_a_message_is_ended_where_it_lies(wide: Clocked, payload: dict[str
     assert await world.queue.extend(message)
     assert await world.queue.retry(message, error="no", delay=0)
     (message,) = await world.queue.claim(TOPIC)
-    assert await world.queue.give_back(message)
+    assert await world.queue.release(message)
     (message,) = await world.queue.claim(TOPIC)
     assert message.message_id == sent
     assert await world.queue.ack(message, follow_up=FollowUp(delay=1, idempotency_key="own"))

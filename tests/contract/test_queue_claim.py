@@ -82,7 +82,7 @@ async def test_every_lease_has_a_receipt_of_its_own(world: RedisWorld) -> None:
     for _ in range(4):
         message = await claim_one(world)
         receipts.append(message.receipt)
-        await world.queue.give_back(message)
+        await world.queue.release(message)
     assert len({*receipts}) == 4
     assert all(receipts)
 
@@ -135,7 +135,7 @@ async def test_a_message_that_was_given_back_is_due_at_once_as_it_was(clocked: C
     for _ in range(3):
         message = await claim_one(world)
         assert (message.message_id, message.attempt, message.failures) == (sent, 1, 0)
-        assert await world.queue.give_back(message) is True
+        assert await world.queue.release(message) is True
         await clock.advance(1)
 
 
@@ -185,8 +185,8 @@ async def _lose_by_retry(world: RedisWorld, clock: ManualClock, message: Message
     assert await world.queue.retry(message, delay=0) is True
 
 
-async def _lose_by_give_back(world: RedisWorld, clock: ManualClock, message: Message) -> None:
-    assert await world.queue.give_back(message) is True
+async def _lose_by_release(world: RedisWorld, clock: ManualClock, message: Message) -> None:
+    assert await world.queue.release(message) is True
 
 
 async def _lose_by_sweep(world: RedisWorld, clock: ManualClock, message: Message) -> None:
@@ -213,7 +213,7 @@ async def _lose_by_death(world: RedisWorld, clock: ManualClock, message: Message
     [
         _lose_by_ack,
         _lose_by_retry,
-        _lose_by_give_back,
+        _lose_by_release,
         _lose_by_sweep,
         _lose_to_another,
         _lose_by_death,
@@ -256,7 +256,7 @@ async def _end_by_expiry(world: RedisWorld, clock: ManualClock, message: Message
 
 
 @pytest.mark.parametrize(
-    "end", [_lose_by_ack, _end_by_retry, _lose_by_give_back, _lose_by_sweep, _end_by_expiry]
+    "end", [_lose_by_ack, _end_by_retry, _lose_by_release, _lose_by_sweep, _end_by_expiry]
 )
 async def test_a_run_has_one_leased_replay_and_the_next_follows_it(
     clocked: Clocked, end: Any

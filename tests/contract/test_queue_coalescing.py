@@ -140,7 +140,7 @@ async def test_a_held_wake_was_not_delivered_and_absorbs(world: RedisWorld) -> N
     assert await claimed_ids(world) == [second]
 
 
-@pytest.mark.parametrize("end", ["backoff", "retry", "give back", "expiry"])
+@pytest.mark.parametrize("end", ["backoff", "retry", "release", "expiry"])
 async def test_a_wake_that_was_delivered_never_absorbs(clocked: Clocked, end: str) -> None:
     """In back-off it would make the new one late, and its attempts would count for the new."""
     world, clock = clocked
@@ -151,8 +151,8 @@ async def test_a_wake_that_was_delivered_never_absorbs(clocked: Clocked, end: st
             await world.queue.retry(message, delay=100)
         case "retry":
             await world.queue.retry(message, delay=0)
-        case "give back":
-            await world.queue.give_back(message)
+        case "release":
+            await world.queue.release(message)
         case "expiry":
             await clock.advance(1)
             await world.sweep()

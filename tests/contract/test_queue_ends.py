@@ -304,7 +304,7 @@ async def test_lost_leases_and_given_back_ones_are_no_failures(backend: Backend)
             await claim_one(world, lease=1)
             await clock.advance(1)
         for _ in range(5):
-            await world.queue.give_back(await claim_one(world))
+            await world.queue.release(await claim_one(world))
         message = await claim_one(world)
         assert (message.message_id, message.attempt, message.failures) == (sent, 6, 0)
         assert await world.queue.retry(message, delay=0)

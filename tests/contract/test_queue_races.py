@@ -95,12 +95,12 @@ async def test_one_of_twenty_acks_is_true_and_one_continuation_is_sent(backend: 
 
 # Contract: 7.receipts
 async def test_one_end_of_a_lease_wins(backend: Backend) -> None:
-    """Acks, retries and give-backs of one lease: one is True, whichever it is."""
+    """Acks, retries and releases of one lease: one is True, whichever it is."""
     async with several_worlds(backend) as worlds:
         ends: list[Callable[[RedisWorld, Message], Awaitable[bool]]] = [
             lambda world, message: world.queue.retry(message, delay=9),
             lambda world, message: world.queue.ack(message),
-            lambda world, message: world.queue.give_back(message),
+            lambda world, message: world.queue.release(message),
         ]
         for first in range(3):
             await send(worlds[0], content(first, f"run_{first}"))

@@ -203,7 +203,7 @@ async def test_a_delay_of_zero_is_due_at_once(clocked: Clocked) -> None:
 
 # Contract: 7.idempotency keys
 async def test_a_key_is_taken_while_its_message_is_outstanding(clocked: Clocked) -> None:
-    """Queued, leased, failed, lost, given back: whatever happens to it, until it ends."""
+    """Queued, leased, failed, lost, released: whatever happens to it, until it ends."""
     world, clock = clocked
 
     async def again() -> str:
@@ -222,7 +222,7 @@ async def test_a_key_is_taken_while_its_message_is_outstanding(clocked: Clocked)
     await clock.advance(10)
     seen.append(await again())
     message = await claim_one(world)
-    assert await world.queue.give_back(message)
+    assert await world.queue.release(message)
     seen.append(await again())
     assert seen == [first] * 6
 

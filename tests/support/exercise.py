@@ -136,7 +136,7 @@ async def _send(world: RedisWorld, run_id: str) -> None:
     await queue.extend(acked)
     await queue.ack(acked, follow_up=FollowUp(delay=60))
     await queue.retry(retried, error="it failed", delay=60)
-    await queue.give_back(returned)
+    await queue.release(returned)
     await queue.claim(TOPIC, limit=1)
     await queue.stats(TOPIC)
 

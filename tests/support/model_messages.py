@@ -68,14 +68,14 @@ class End:
                 return queue.ack(message, follow_up=FollowUp(self.seconds, self.key))
             case "retry":
                 return queue.retry(message, error="no", delay=self.seconds)
-            case "give back":
-                return queue.give_back(message)
+            case "release":
+                return queue.release(message)
             case _:
                 return queue.extend(message, lease=self.seconds)
 
 
 def end(chance: Random) -> End:
-    kinds = ["ack", "continue", "retry", "give back", "extend"]
+    kinds = ["ack", "continue", "retry", "release", "extend"]
     kind = chance.choices(kinds, [3, 2, 2, 1, 1])[0]
     if kind == "extend":
         return End(kind, lease(chance))

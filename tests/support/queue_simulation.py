@@ -123,7 +123,7 @@ class Simulation:
             "ack": Operation(queue.ack, 14, ("send", "pass_time", "sweep")),
             "continue_": Operation(queue.continue_, 8, ("send", "pass_time", "sweep")),
             "retry": Operation(queue.retry, 8, ("send", "pass_time")),
-            "give_back": Operation(queue.give_back, 4, ("send", "pass_time")),
+            "release": Operation(queue.release, 4, ("send", "pass_time")),
             "extend": Operation(queue.extend, 3, ("send",)),
             "die": Operation(queue.die, 4),
             "use_old_receipt": Operation(queue.use_old_receipt, 5),

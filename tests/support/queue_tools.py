@@ -111,7 +111,7 @@ LEASED_CALLS: dict[str, Callable[[RedisWorld, Message], Awaitable[bool]]] = {
         message, follow_up=FollowUp(delay=3, idempotency_key="next")
     ),
     "retry": lambda world, message: world.queue.retry(message, error="late", delay=0),
-    "give back": lambda world, message: world.queue.give_back(message),
+    "release": lambda world, message: world.queue.release(message),
     "extend": lambda world, message: world.queue.extend(message, lease=600),
 }
 """Everything that needs the lease of a message."""

@@ -24,8 +24,8 @@ RESENDS: Final[dict[str, Mutant]] = {
         operations=20,
         says="the lease was lost",
     ),
-    "a give back that is sent again has lost its lease": mutant(
-        "queue/give_back",
+    "a release that is sent again has lost its lease": mutant(
+        "queue/release",
         ("changed_by(message, op) and { 'OK' } or ", ""),
         seed=8,
         operations=20,

@@ -13,9 +13,9 @@ RULES: Final[dict[str, Mutant]] = {
     "a wake merges into one in back-off": mutant(
         "queue/retry",
         (
-            "release(base, ended.run, message_id)",
+            "unhold(base, ended.run, message_id)",
             (
-                "release(base, ended.run, message_id) if ended.kind == 'wake' then "
+                "unhold(base, ended.run, message_id) if ended.kind == 'wake' then "
                 "redis.call('HSET', run_queue_key(base, ended.run), 'wake', message_id) end"
             ),
         ),
@@ -81,7 +81,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "held stays held when a letter dies": mutant(
         "lib/queue",
-        ("release(base, message.run, message_id)", ""),
+        ("unhold(base, message.run, message_id)", ""),
         favoured=("retry",),
         seed=6,
         operations=40,
@@ -89,28 +89,28 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "held stays held after a retry": mutant(
         "queue/retry",
-        ("release(base, ended.run, message_id)", ""),
+        ("unhold(base, ended.run, message_id)", ""),
         seed=9,
         operations=20,
         says="and in truth",
     ),
-    "held stays held after a give back": mutant(
-        "queue/give_back",
-        ("release(base, ended.run, message_id)", ""),
+    "held stays held after a release": mutant(
+        "queue/release",
+        ("unhold(base, ended.run, message_id)", ""),
         seed=4,
         operations=20,
         says="and in truth",
     ),
     "held stays held after an ack": mutant(
         "queue/ack",
-        ("release(base, ended.run, message_id)", ""),
+        ("unhold(base, ended.run, message_id)", ""),
         seed=2,
         operations=20,
         says="and in truth",
     ),
     "held stays held after a lost lease": mutant(
         "lib/lease",
-        ("release(base, message.run, message_id)", ""),
+        ("unhold(base, message.run, message_id)", ""),
         seed=1,
         operations=20,
         says="and in truth",

@@ -245,8 +245,8 @@ class Promises:
         if self._messages[message_id].kind in _REPLAYS and run.is_live:
             run.need = run.need or self._now()
 
-    def _give_back(self, done: Execution) -> None:
-        if done.status == "OK" and self._is_first("give back", done.text("op")):
+    def _release(self, done: Execution) -> None:
+        if done.status == "OK" and self._is_first("release", done.text("op")):
             self._attempts[done.text("message_id")] -= 1
             self._leased_until.pop(done.text("message_id"), None)
 

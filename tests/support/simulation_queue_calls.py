@@ -134,9 +134,9 @@ class QueueCalls:
             done = await self.stage.world.queue.retry(taken[0], error="boom", delay=delay)
             self._judge(taken[1], done=done)
 
-    async def give_back(self) -> None:
+    async def release(self) -> None:
         if taken := self.take():
-            done = await self.stage.world.queue.give_back(taken[0])
+            done = await self.stage.world.queue.release(taken[0])
             self._judge(taken[1], done=done)
 
     async def extend(self) -> None:

@@ -420,7 +420,7 @@ class Load:
             await asyncio.sleep(0.005)
 
     async def _finish(self, world: RedisWorld, message: Message, chance: random.Random) -> None:
-        act = chance.choices(["ack", "retry", "give back", "die"], [80, 10, 8, 2])[0]
+        act = chance.choices(["ack", "retry", "release", "die"], [80, 10, 8, 2])[0]
         if self._stopping or act == "ack":
             # A send that is repeated behind the ack may store it once more.
             number = message.payload.get("number")
@@ -429,8 +429,8 @@ class Load:
                 self.ledger.note_ack(message)
         elif act == "retry":
             await world.queue.retry(message, error="again", delay=0)
-        elif act == "give back":
-            await world.queue.give_back(message)
+        elif act == "release":
+            await world.queue.release(message)
 
     # -- events ----------------------------------------------------------------------------
 

@@ -219,7 +219,7 @@ async def test_what_was_stored_can_not_be_changed_by_hand(world: RedisWorld) -> 
     await send(world, {"runId": run_id, "list": [1]})
     message = await claim_one(world)
     message.payload["list"].append(2)
-    await world.queue.give_back(message)
+    await world.queue.release(message)
     assert (await claim_one(world)).payload == {"runId": run_id, "list": [1]}
 
 
@@ -301,9 +301,9 @@ async def test_a_lost_lease_changes_nothing(world: RedisWorld, clock: Clock) -> 
     clock.advance(10)
     again = await claim_one(world)
     assert (again.attempt, again.failures) == (2, 0)
-    for call in (world.queue.ack, world.queue.retry, world.queue.give_back, world.queue.extend):
+    for call in (world.queue.ack, world.queue.retry, world.queue.release, world.queue.extend):
         assert await call(message) is False
-    assert await world.queue.give_back(again)
+    assert await world.queue.release(again)
     assert (await claim_one(world)).attempt == 2
 
 

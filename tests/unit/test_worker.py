@@ -849,7 +849,7 @@ async def test_a_signal_ends_the_process_well(
 
             async def both() -> bool:
                 assert started.poll() is None
-                # Not only leased: a claim that a stop meets on its way is given back whole.
+                # Not only leased: a claim that a stop meets on its way is released whole.
                 return len(list(tmp_path.glob("gate*"))) == len(("short", "endless"))  # noqa: ASYNC240
 
             await until(both, what="the deliveries")

@@ -146,7 +146,7 @@ class ReferenceQueue:
             delivery.free(self._state, leased, due_at=self._state.now_ms() + delay_ms)
         return True
 
-    async def give_back(self, message: Message) -> bool:
+    async def release(self, message: Message) -> bool:
         """Return a leased message untouched: due at once, and the attempt does not count.
 
         Returns:

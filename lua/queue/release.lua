@@ -1,4 +1,4 @@
--- Returns a leased message that its worker had no time to finish: due at once, and the
+-- Releases a leased message that its worker had no time to finish: due at once, and the
 -- attempt does not count (contract, section 7).
 --
 -- KEYS: leased, message, due
@@ -18,6 +18,6 @@ redis.call('HINCRBY', message, 'attempt', '-1')
 redis.call('HDEL', message, 'receipt')
 redis.call('HSET', message, 'due_at', at, 'last_op', op)
 redis.call('ZADD', due, at, message_id)
-release(base, ended.run, message_id)
+unhold(base, ended.run, message_id)
 hint(base, topic)
 return { 'OK' }
