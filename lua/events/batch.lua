@@ -68,6 +68,10 @@ for first = 1, #items, WIDTH do
   replies[place] = reply
   if reply[1] == 'OK' then
     is_accepted = true
+    if creation then
+      -- Born running: as after a lazy start it is the matter of the replay that runs it.
+      forgive_step(base, run_id, event.corr)
+    end
   else
     refusals[#refusals + 1] = place .. '=' .. reply[1] .. ' ' .. (reply[2] or '') .. '\n'
   end

@@ -133,7 +133,7 @@ local function retained_key(base)
 end
 
 -- What is too large to be deleted in one script, by the time since when: `hooks/<run>`,
--- `streams/<run>`, `run/<run>`.
+-- `streams/<run>`, `messages/<run>`, `run/<run>`.
 local function cleaning_key(base)
   return base .. 'cleaning'
 end

@@ -6,16 +6,17 @@ local EXPIRED_AT_ONCE = 100
 
 -- Frees leases that have expired. The receipt goes, so that a worker that was only slow can change
 -- nothing any more; the message is due at once, with nobody to blame, or dead after more lost
--- leases than any series of restarts explains.
+-- leases than any series of restarts explains. Ids whose record is gone are added to `dropped`.
 -- @deferred
 local function free_leases(...)
-  local base, topic, at, max_lost, leased, expired = ...
+  local base, topic, at, max_lost, leased, expired, dropped = ...
   for _, message_id in ipairs(expired) do
     local key = message_key(base, topic, message_id)
     local message = load_message(key)
     redis.call('ZREM', leased, message_id)
-    redis.call('HINCRBY', key, 'lost', '1')
-    if message.lost + 1 > tonumber(max_lost) then
+    if not message then
+      dropped[#dropped + 1] = message_id
+    elseif redis.call('HINCRBY', key, 'lost', '1') >= tonumber(max_lost) then
       bury(base, topic, at, message_id, message, 'max_lost_leases')
     else
       redis.call('HDEL', key, 'receipt')
@@ -26,13 +27,14 @@ local function free_leases(...)
   end
 end
 
--- Frees expired leases, a bounded number at a time. Returns how many.
-local function expire_leases(base, topic, at, max_lost)
+-- Frees expired leases, a bounded number at a time. Returns how many; ids whose record is gone are
+-- added to `dropped`.
+local function expire_leases(base, topic, at, max_lost, dropped)
   local leased = topic_key(base, topic, 'leased')
   local expired = redis.call('ZRANGE', leased, '-inf', at, 'BYSCORE', 'LIMIT', 0,
     EXPIRED_AT_ONCE)
   if #expired > 0 then
-    free_leases(base, topic, at, max_lost, leased, expired)
+    free_leases(base, topic, at, max_lost, leased, expired, dropped)
   end
   return #expired
 end

@@ -1,3 +1,4 @@
+-- @include lib/cleaning
 -- @include lib/debt
 -- @include lib/keys
 -- @include lib/run
@@ -14,6 +15,9 @@
 --   rewakes, rewoken_at, rewoken_length   of the sweeper: how often it woke the run in vain, when
 --                last, and how long the log was then
 -- Messages without a run have run = '' and no bookkeeping.
+--
+-- The record of a message may be gone, evicted or deleted by hand, while its id still lies in a set
+-- or in the bookkeeping. Whoever meets such an id takes it out there, and goes on.
 
 local function hint(base, topic)
   redis.pcall('PUBLISH', queue_channel(base, topic), '')
@@ -27,20 +31,65 @@ local function absorbs(base, topic, wake, message)
     and fields[3] == message.headers
 end
 
+local function exists(base, topic, message_id)
+  return redis.call('EXISTS', message_key(base, topic, message_id)) == 1
+end
+
+-- Takes a message out of all sets of its topic; whether it was a dead letter.
+local function take_out(base, topic, message_id)
+  for _, place in ipairs({ 'due', 'declined', 'leased', 'held' }) do
+    redis.call('ZREM', topic_key(base, topic, place), message_id)
+  end
+  return redis.call('ZREM', topic_key(base, topic, 'dead'), message_id) == 1
+end
+
+-- Forgets a message of a run whose record is gone.
+-- @deferred
+local function forget_gone(...)
+  local base, run_id, topic, message_id = ...
+  local bookkeeping = run_queue_key(base, run_id)
+  redis.call('ZREM', held_key(base, run_id), topic .. '/' .. message_id)
+  local count = take_out(base, topic, message_id) and 'dead' or 'n'
+  if redis.call('HDEL', bookkeeping, 'message:' .. message_id) == 1 then
+    redis.call('HINCRBY', bookkeeping, count, '-1')
+  end
+  for _, place in ipairs({ 'leased', 'wake' }) do
+    if redis.call('HGET', bookkeeping, place) == message_id then
+      redis.call('HDEL', bookkeeping, place)
+    end
+  end
+end
+
+-- The message that a run's bookkeeping names in a place, unless its record is gone; then it is
+-- forgotten, or nothing would ever take its place again.
+local function named(base, run_id, place)
+  local bookkeeping = run_queue_key(base, run_id)
+  local message_id = redis.call('HGET', bookkeeping, place)
+  if not message_id then
+    return nil
+  end
+  local topic = redis.call('HGET', bookkeeping, 'message:' .. message_id)
+  if topic and exists(base, topic, message_id) then
+    return message_id
+  end
+  redis.call('HDEL', bookkeeping, place)
+  forget_gone(base, run_id, topic or '', message_id)
+end
+
 -- The message that stands for this one already, if any: itself, when its request is sent again
 -- (ids are made once), or the outstanding one that takes its place.
 local function standing(base, topic, message, bookkeeping)
-  if redis.call('EXISTS', message_key(base, topic, message.id)) == 1 then
+  if exists(base, topic, message.id) then
     return message.id
   end
   if message.key ~= '' then
     local holder = redis.call('GET', idempotency_key(base, topic, message.run, message.key))
-    if holder then
+    if holder and exists(base, topic, holder) then
       return holder
     end
   end
   if message.kind == 'step' then
-    return redis.call('HGET', bookkeeping, 'step:' .. message.step)
+    return named(base, message.run, 'step:' .. message.step)
   elseif message.kind == 'wake' then
     local wake = redis.call('HGET', bookkeeping, 'wake')
     return wake and absorbs(base, topic, wake, message) and wake
@@ -130,11 +179,16 @@ local function unhold(base, run_id, message_id)
   end
   redis.call('HDEL', bookkeeping, 'leased')
   local next_held = redis.call('ZPOPMIN', held_key(base, run_id))
-  if next_held[1] then
+  while next_held[1] do
     local topic, held_id = string.match(next_held[1], '^(.*)/(.*)$')
     redis.call('ZREM', topic_key(base, topic, 'held'), held_id)
-    redis.call('ZADD', topic_key(base, topic, 'due'), next_held[2], held_id)
-    hint(base, topic)
+    if exists(base, topic, held_id) then
+      redis.call('ZADD', topic_key(base, topic, 'due'), next_held[2], held_id)
+      hint(base, topic)
+      return
+    end
+    forget_gone(base, run_id, topic, held_id)
+    next_held = redis.call('ZPOPMIN', held_key(base, run_id))
   end
 end
 

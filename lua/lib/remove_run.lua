@@ -17,6 +17,7 @@ local function begin_removal(base, at, run_id)
   redis.call('ZREM', workflow_key(base, fields[2], fields[1]), run_id)
   is_clean(base, 'hooks', run_id)
   is_clean(base, 'streams', run_id)
+  is_clean(base, 'messages', run_id)
   clean_later(base, at, 'run', run_id)
   redis.call('UNLINK', run, attributes_key(base, run_id), events_key(base, run_id),
     payloads_key(base, run_id), claims_key(base, run_id), ops_key(base, run_id))
@@ -46,11 +47,12 @@ end
 
 local function remove_message(base, run_id, topic, message_id)
   local message = load_message(message_key(base, topic, message_id))
-  for _, place in ipairs({ 'due', 'leased', 'held' }) do
-    redis.call('ZREM', topic_key(base, topic, place), message_id)
+  if not message then
+    forget_gone(base, run_id, topic, message_id)
+    return
   end
   redis.call('ZREM', held_key(base, run_id), topic .. '/' .. message_id)
-  local is_dead = redis.call('ZREM', topic_key(base, topic, 'dead'), message_id) == 1
+  local is_dead = take_out(base, topic, message_id)
   redis.call('HINCRBY', run_queue_key(base, run_id), is_dead and 'dead' or 'n', '-1')
   settle(base, topic, message_id, message)
   delete_message(base, topic, message_id, run_id)

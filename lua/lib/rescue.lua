@@ -19,12 +19,11 @@ end
 
 -- What the sweeper wants to know of a run's messages.
 local function load_bookkeeping(base, run_id)
-  local fields = redis.call('HMGET', run_queue_key(base, run_id), 'dead', 'wake', 'leased',
-    'rewakes', 'rewoken_at', 'rewoken_length')
+  local fields = redis.call('HMGET', run_queue_key(base, run_id), 'dead', 'rewakes',
+    'rewoken_at', 'rewoken_length')
   return {
-    dead = tonumber(fields[1] or '0'), wake = fields[2], leased = fields[3],
-    rewakes = tonumber(fields[4] or '0'), rewoken_at = tonumber(fields[5] or '0'),
-    rewoken_length = fields[6],
+    dead = tonumber(fields[1] or '0'), rewakes = tonumber(fields[2] or '0'),
+    rewoken_at = tonumber(fields[3] or '0'), rewoken_length = fields[4],
   }
 end
 

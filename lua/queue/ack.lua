@@ -7,6 +7,7 @@
 -- ARGV: base, topic, resend, message_id, receipt, follow_up_id, kind, idempotency, delay, body
 -- Returns: OK follow_up_id | LEASE_LOST
 --
+-- @include lib/bare
 -- @include lib/clock
 -- @include lib/later
 -- @include lib/queue
@@ -26,10 +27,12 @@ delete_message(base, topic, message_id, ended.run)
 settle(base, topic, message_id, ended)
 local sent
 if follow_up_id ~= '' then
+  local bare = is_bare(base, ended.run)
   sent = push(base, topic, at, {
     id = follow_up_id, run = ended.run, kind = kind, step = ended.step,
-    key = idempotency, queue = envelope[1], deployment = envelope[2], headers = envelope[3],
-    body = body, due_at = later(at, delay),
+    key = idempotency, queue = envelope[1], deployment = envelope[2],
+    headers = bare and '' or envelope[3], body = bare and '' or body,
+    due_at = later(at, delay),
   })
 end
 if ended.kind == 'step' then

@@ -1,15 +1,21 @@
--- Leases messages that are due, oldest first (contract, section 7).
+-- Leases messages that are due, oldest first; behind them, those that other workers have declined
+-- and this one has not (contract, section 7).
 --
 -- With `serialize` `1` a run has at most one leased replay: a further one that is due is held
 -- until the leased one has ended. The walk has a budget, so that a run with thousands of held
--- replays can't keep a worker from the other runs; `more` says that the budget ended it.
+-- replays can't keep a worker from the other runs; and so has what it answers: of more than
+-- `max_bytes` of content a call gives only the first message. `more` says that a budget ended it.
+-- A receipt begins with the worker's id, `/` behind it; `spot` is chance, from 0 to 1.
 --
--- KEYS: due, leased, held
--- ARGV: base, topic, resend, receipt, limit, lease, serialize, max_lost
--- Returns: OK now next_due more messages, a message being id, then the pairs of its hash
+-- KEYS: due, declined, leased, held
+-- ARGV: base, topic, resend, receipt, limit, max_bytes, lease, serialize, max_lost, spot
+-- Returns: OK now next_due more messages dropped, a message being id, then the pairs of its hash;
+--   dropped are the ids whose record was gone
 --
 -- @unwaited
+-- @include lib/bare
 -- @include lib/clock
+-- @include lib/declined
 -- @include lib/later
 -- @include lib/lease
 
@@ -22,9 +28,10 @@ local function leased_before()
   if resend ~= '' then
     for _, message_id in ipairs(redis.call('ZRANGE', leased, 0, SCANNED_ON_RESEND - 1, 'REV')) do
       local key = message_key(base, topic, message_id)
-      local fields = redis.call('HMGET', key, 'receipt', 'due_at')
+      local fields = redis.call('HMGET', key, 'receipt', 'due_at', 'run')
       if fields[1] == receipt then
-        found[#found + 1] = { message_id, redis.call('HGETALL', key), tonumber(fields[2]) }
+        found[#found + 1] = { message_id, message_row(base, key, is_bare(base, fields[3])),
+          tonumber(fields[2]) }
       end
     end
     table.sort(found, function(a, b)
@@ -37,45 +44,92 @@ end
 local at = now()
 local before = leased_before()
 if #before > 0 then
-  return { 'OK', at, '', '1', before }
+  return { 'OK', at, '', '1', before, {} }
 end
-expire_leases(base, topic, at, max_lost)
+local messages, dropped = {}, {}
+expire_leases(base, topic, at, max_lost, dropped)
 
-local wanted = tonumber(limit)
+local wanted, room = tonumber(limit), tonumber(max_bytes)
 local budget = 4 * wanted + 32
 local deadline = later(at, lease)
-local candidates = redis.call('ZRANGE', due, '-inf', at, 'BYSCORE', 'LIMIT', 0, budget)
-local messages = {}
+local is_full = false
+
+-- The fields of a message that a walk comes by; nil, and out of its sets, when its record is gone.
+local function look_at(key, message_id)
+  local fields = redis.call('HMGET', key, 'run', 'kind', 'due_at')
+  if fields[1] then
+    return {
+      run = fields[1], kind = fields[2], due_at = fields[3],
+      is_replay = fields[2] == 'wake' or fields[2] == 'replay',
+    }
+  end
+  take_out(base, topic, message_id)
+  dropped[#dropped + 1] = message_id
+end
+
+-- Whether a message has to wait for a replay of its run that is leased.
+local function must_wait(message)
+  return message.is_replay and serialize ~= '' and named(base, message.run, 'leased') ~= nil
+end
+
+-- Leases a message, unless it is too large beside what is leased already: then that is all.
+local function take(key, message_id, message)
+  local bare = is_bare(base, message.run)
+  room = room - size_of(key, bare)
+  is_full = room < 0 and #messages > 0
+  if is_full then
+    return
+  end
+  local bookkeeping = run_queue_key(base, message.run)
+  redis.call('ZREM', due, message_id)
+  redis.call('ZREM', declined, message_id)
+  -- From its delivery on a wake absorbs no more: what is sent now, the replay may not see.
+  if message.kind == 'wake' and redis.call('HGET', bookkeeping, 'wake') == message_id then
+    redis.call('HDEL', bookkeeping, 'wake')
+  end
+  redis.call('ZADD', leased, deadline, message_id)
+  redis.call('HINCRBY', key, 'attempt', '1')
+  redis.call('HSET', key, 'receipt', receipt)
+  if message.is_replay then
+    redis.call('ZREM', owed_key(base), message.run)
+    if serialize ~= '' then
+      redis.call('HSET', bookkeeping, 'leased', message_id)
+    end
+  end
+  messages[#messages + 1] = { message_id, message_row(base, key, bare) }
+end
+
 local seen = 0
-for _, message_id in ipairs(candidates) do
-  if #messages == wanted then
+for _, message_id in ipairs(redis.call('ZRANGE', due, '-inf', at, 'BYSCORE', 'LIMIT', 0, budget)) do
+  if #messages == wanted or is_full then
     break
   end
   seen = seen + 1
   local key = message_key(base, topic, message_id)
-  local fields = redis.call('HMGET', key, 'run', 'kind', 'due_at')
-  local run_id, kind = fields[1], fields[2]
-  local bookkeeping = run_queue_key(base, run_id)
-  local is_replay = kind == 'wake' or kind == 'replay'
-  redis.call('ZREM', due, message_id)
-  if is_replay and serialize ~= '' and redis.call('HEXISTS', bookkeeping, 'leased') == 1 then
-    redis.call('ZADD', held, fields[3], message_id)
-    redis.call('ZADD', held_key(base, run_id), fields[3], topic .. '/' .. message_id)
-  else
-    -- From its delivery on a wake absorbs no more: what is sent now, the replay may not see.
-    if kind == 'wake' and redis.call('HGET', bookkeeping, 'wake') == message_id then
-      redis.call('HDEL', bookkeeping, 'wake')
+  local message = look_at(key, message_id)
+  if message and must_wait(message) then
+    redis.call('ZREM', due, message_id)
+    redis.call('ZREM', declined, message_id)
+    redis.call('ZADD', held, message.due_at, message_id)
+    redis.call('ZADD', held_key(base, message.run), message.due_at, topic .. '/' .. message_id)
+  elseif message then
+    take(key, message_id, message)
+  end
+end
+local is_cut = seen == budget and #messages < wanted
+
+if not is_cut and not is_full and #messages < wanted then
+  local offered, are_more = offers(base, topic, worker_of(receipt), spot)
+  for _, message_id in ipairs(offered) do
+    if #messages == wanted or is_full then
+      break
     end
-    redis.call('ZADD', leased, deadline, message_id)
-    redis.call('HINCRBY', key, 'attempt', '1')
-    redis.call('HSET', key, 'receipt', receipt)
-    if is_replay then
-      redis.call('ZREM', owed_key(base), run_id)
-      if serialize ~= '' then
-        redis.call('HSET', bookkeeping, 'leased', message_id)
-      end
+    local key = message_key(base, topic, message_id)
+    local message = look_at(key, message_id)
+    if message and not must_wait(message) then
+      take(key, message_id, message)
+      is_cut = are_more
     end
-    messages[#messages + 1] = { message_id, redis.call('HGETALL', key) }
   end
 end
 
@@ -84,4 +138,4 @@ local next_lease = redis.call('ZRANGE', leased, 0, 0, 'WITHSCORES')[2]
 if next_lease and (upcoming == '' or tonumber(next_lease) < tonumber(upcoming)) then
   upcoming = next_lease
 end
-return { 'OK', at, upcoming, seen == budget and #messages < wanted and '1' or '', messages }
+return { 'OK', at, upcoming, (is_cut or is_full) and '1' or '', messages, dropped }

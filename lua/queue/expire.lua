@@ -2,11 +2,12 @@
 --
 -- KEYS: leased
 -- ARGV: base, topic, max_lost
--- Returns: OK count
+-- Returns: OK count dropped, the ids whose record was gone
 --
 -- @unwaited
 -- @include lib/clock
 -- @include lib/lease
 
-local expired = expire_leases(base, topic, now(), max_lost)
-return { 'OK', tostring(expired) }
+local dropped = {}
+local expired = expire_leases(base, topic, now(), max_lost, dropped)
+return { 'OK', tostring(expired), dropped }

@@ -22,7 +22,10 @@ local function has_replay(at)
     found, cursor = scan_messages(base, run_id, cursor, FIELDS_AT_ONCE)
     looks = looks + 1
     for _, each in ipairs(found) do
-      if redis.call('HGET', message_key(base, each.topic, each.id), 'kind') ~= 'step' then
+      local kind = redis.call('HGET', message_key(base, each.topic, each.id), 'kind')
+      if not kind then
+        forget_gone(base, run_id, each.topic, each.id)
+      elseif kind ~= 'step' then
         local due_at = redis.call('ZSCORE', topic_key(base, each.topic, 'due'), each.id)
         if due_at and tonumber(due_at) <= tonumber(at)
           or redis.call('ZSCORE', topic_key(base, each.topic, 'leased'), each.id) then
@@ -42,7 +45,8 @@ local state = load_bookkeeping(base, run_id)
 if state.dead > 0 then
   look_again(owed, run_id, at, interval, LONG)
   return { 'LEFT' }
-elseif state.wake or state.leased or redis.call('EXISTS', held) == 1 or has_replay(at) then
+elseif named(base, run_id, 'wake') or named(base, run_id, 'leased')
+  or redis.call('EXISTS', held) == 1 or has_replay(at) then
   look_again(owed, run_id, at, interval, interval)
   return { 'LEFT' }
 end

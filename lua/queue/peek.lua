@@ -1,16 +1,21 @@
--- Tells how many messages of a topic a claim would find here, and when the next one comes.
+-- Tells how many messages of a topic a claim of this worker would find here, and when the next one
+-- comes. `spot` is that of the claim.
 --
 -- KEYS: due, leased
--- ARGV: limit
+-- ARGV: base, topic, limit, worker, spot
 -- Returns: OK count now next, empty when nothing is to come
 --
 -- @unwaited
 -- @include lib/clock
+-- @include lib/declined
 
 local at = now()
 local count = redis.call('ZCOUNT', due, '-inf', at)
 if count < tonumber(limit) then
   count = count + redis.call('ZCOUNT', leased, '-inf', at)
+end
+if count < tonumber(limit) then
+  count = count + #offers(base, topic, worker, spot)
 end
 local upcoming = ''
 for _, set in ipairs({ due, leased }) do

@@ -12,7 +12,9 @@ local count = 0
 for _, message_id in ipairs(message_ids) do
   if redis.call('ZREM', dead, message_id) == 1 then
     local message = load_message(message_key(base, topic, message_id))
-    forget_letter(base, at, topic, message_id, message)
+    if message then
+      forget_letter(base, at, topic, message_id, message)
+    end
     count = count + 1
   elseif resend ~= '' and redis.call('EXISTS', message_key(base, topic, message_id)) == 0 then
     -- Sent again: it was there when the caller looked, and the first run has deleted it.

@@ -5,6 +5,7 @@
 -- ARGV: base, topic, resend, op, message_id
 -- Returns: OK the id of the message that stands for it | DONE | MESSAGE_NOT_FOUND
 --
+-- @include lib/bare
 -- @include lib/clock
 -- @include lib/dead
 
@@ -19,9 +20,14 @@ end
 local at = now()
 local fields = redis.call('HMGET', message, 'run', 'kind', 'step', 'key', 'queue', 'deployment',
   'headers', 'body')
+if not fields[1] then
+  return { 'MESSAGE_NOT_FOUND' }
+end
+local bare = is_bare(base, fields[1])
 local again = {
   id = message_id, run = fields[1], kind = fields[2], step = fields[3], key = fields[4],
-  queue = fields[5], deployment = fields[6], headers = fields[7], body = fields[8], due_at = at,
+  queue = fields[5], deployment = fields[6], headers = bare and '' or fields[7],
+  body = bare and '' or fields[8], due_at = at,
 }
 forget_letter(base, at, topic, message_id, again)
 local sent = push(base, topic, at, again)

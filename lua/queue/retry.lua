@@ -1,10 +1,11 @@
--- Frees a leased message after a failed attempt, to be tried again after `delay` ms; after
--- more than `max_failures` it is a dead letter (contract, section 7).
+-- Frees a leased message after a failed attempt, to be tried again after `delay` ms; at the
+-- `max_failures`-th failure it is a dead letter (contract, section 7).
 --
 -- KEYS: leased, message, due
 -- ARGV: base, topic, op, message_id, receipt, delay, last_error, max_failures
 -- Returns: OK failures | DEAD failures | LEASE_LOST
 --
+-- @include lib/bare
 -- @include lib/clock
 -- @include lib/later
 -- @include lib/queue
@@ -18,9 +19,11 @@ elseif not ended then
 end
 local at = now()
 local failures = tostring(ended.failures + 1)
-redis.call('HSET', message, 'failures', failures, 'last_error', last_error,
-  'last_op', op)
-if ended.failures + 1 > tonumber(max_failures) then
+redis.call('HSET', message, 'failures', failures, 'last_op', op)
+if not is_bare(base, ended.run) then
+  redis.call('HSET', message, 'last_error', last_error)
+end
+if ended.failures + 1 >= tonumber(max_failures) then
   bury(base, topic, at, message_id, ended, 'max_failures')
   return { 'DEAD', failures }
 end

@@ -1,11 +1,15 @@
--- Counts the messages of a topic.
+-- Counts the messages of a topic, and names those that were postponed longest.
 --
--- KEYS: due, leased, held, dead
--- ARGV:
--- Returns: OK now ready delayed leased held dead oldest_due, empty when nothing is due
+-- KEYS: due, leased, held, dead, declined
+-- ARGV: base, topic
+-- Returns: OK now ready delayed leased held dead oldest_due postponed names; oldest_due is empty
+--   when nothing is due, a name is since when, queue name, step name or empty
 --
 -- @unwaited
 -- @include lib/clock
+-- @include lib/keys
+
+local NAMED = 100
 
 local at = now()
 local ready = redis.call('ZCOUNT', due, '-inf', at)
@@ -14,6 +18,19 @@ local oldest_held = redis.call('ZRANGE', held, 0, 0, 'WITHSCORES')[2]
 if oldest_held and (not oldest or tonumber(oldest_held) < tonumber(oldest)) then
   oldest = oldest_held
 end
+local names, seen = {}, {}
+for _, message_id in ipairs(redis.call('ZRANGE', declined, 0, NAMED - 1)) do
+  local fields = redis.call('HMGET', message_key(base, topic, message_id), 'postponed_since',
+    'queue', 'step_name')
+  if fields[1] then
+    local name = fields[2] .. '\n' .. (fields[3] or '')
+    if not seen[name] then
+      seen[name] = true
+      names[#names + 1] = fields
+    end
+  end
+end
 return { 'OK', at, tostring(ready), tostring(redis.call('ZCARD', due) - ready),
   tostring(redis.call('ZCARD', leased)), tostring(redis.call('ZCARD', held)),
-  tostring(redis.call('ZCARD', dead)), oldest or '' }
+  tostring(redis.call('ZCARD', dead)), oldest or '', tostring(redis.call('ZCARD', declined)),
+  names }

@@ -1,4 +1,4 @@
--- Deletes some of what is left of a run whose hooks, streams or parts were too many for one script.
+-- Deletes some of what is left of a run whose hooks, streams, messages or parts were too many for one script.
 --
 -- `after` is what the last call returned, at first empty.
 --
@@ -21,6 +21,8 @@ end
 local following
 if kind == 'hooks' then
   following = end_hooks(base, run_id, at, after == '' and '0' or after)
+elseif kind == 'messages' then
+  following = strip_messages(base, run_id, after)
 else
   following = end_streams(base, run_id, after)
 end

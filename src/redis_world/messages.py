@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -28,10 +29,15 @@ __all__ = [
     "message_args",
     "message_from",
     "pack_message",
+    "patience",
     "run_of",
+    "step_name_of",
     "step_of",
+    "tell_dropped",
     "topic_of",
 ]
+
+logger = logging.getLogger(__name__)
 
 _QUEUE_NAME: Final = re.compile(r"(__(?:[a-z][a-z0-9]*_)?wkf_workflow_).+", re.DOTALL)
 _TOPIC: Final = re.compile(r"__(?:[a-z][a-z0-9]*_)?wkf_workflow_")
@@ -44,6 +50,8 @@ _BACKOFF_SECONDS: Final = 5.0
 _BACKOFF_FLAT: Final = 3
 """How many failures wait the same short time."""
 _BACKOFF_CAP_SECONDS: Final = 300.0
+
+_PATIENCE_CAP_SECONDS: Final = 30.0
 
 
 def topic_of(queue_name: str) -> str:
@@ -100,6 +108,11 @@ def backoff(failures: int) -> float:
     return seconds * random.uniform(1.0, 1.1)  # noqa: S311 - spreads load, guards nothing
 
 
+def patience(postponed: int) -> float:
+    """Seconds until a message is due that was postponed so often before: 1, doubling up to 30."""
+    return min(_PATIENCE_CAP_SECONDS, 2.0 ** min(postponed, 16))
+
+
 @dataclass(frozen=True, slots=True)
 class FollowUp:
     """The continuation of a message: sent, with the ack of its predecessor, in one step.
@@ -135,9 +148,13 @@ class Message:
     """A leased message.
 
     Attributes:
-        attempt: deliveries so far, this one and lost ones included; 1 at the first.
+        payload: of a run whose user data is deleted, only the ids of run and step and its name.
+        attempt: deliveries so far, this one and lost ones included; 1 at the first. Those that
+            were released or postponed do not count.
         failures: deliveries that ended in an error.
         receipt: what proves the lease; of no use once it ended.
+        postponed: how often it was postponed.
+        postponed_since: when it was postponed first; None for never.
     """
 
     message_id: str
@@ -153,6 +170,8 @@ class Message:
     due_at: datetime
     partition: int = field(default=0, repr=False)
     """Where the World keeps it."""
+    postponed: int = 0
+    postponed_since: datetime | None = None
 
     @property
     def topic(self) -> str:
@@ -175,9 +194,11 @@ class DeadLetter:
     """A message that nothing more is tried for.
 
     Attributes:
-        payload: None where it can't be read; `last_error` says why.
+        payload: None where it can't be read; `last_error` says why. Of a run whose user data is
+            deleted, only the ids of run and step and its name.
         reason: `max_failures` or `max_lost_leases`.
-        last_error: what its last failed delivery said; None when none failed.
+        last_error: what its last failed delivery said; None when none failed, or the user data
+            of its run is deleted.
         attempt: deliveries in all.
         failures: deliveries that ended in an error.
         lost_leases: deliveries that ended without an answer.
@@ -211,6 +232,12 @@ def step_of(payload: Mapping[str, Any]) -> str:
     """The step that a message asks for, or ""."""
     step_id = payload.get("stepId")
     return step_id if run_of(payload) and isinstance(step_id, str) else ""
+
+
+def step_name_of(payload: Mapping[str, Any]) -> str:
+    """The name of the step that a message asks for, or ""."""
+    name = payload.get("stepName")
+    return name if step_of(payload) and isinstance(name, str) else ""
 
 
 def kind_of(payload: Mapping[str, Any], key: str, delay: int) -> str:
@@ -281,15 +308,34 @@ def _readable(blob: bytes) -> Any:
         return None
 
 
+def _content(
+    fields: Mapping[bytes, bytes], read: Callable[[bytes], Any]
+) -> tuple[Any, dict[str, str] | None]:
+    """Payload and headers of a message.
+
+    Of a run whose user data is deleted, the payload is what is kept: enough for the runtime to see
+    that the run has ended.
+    """
+    body, headers = fields.get(b"body"), fields.get(b"headers")
+    if body:
+        return read(body), read(headers) if headers else None
+    payload = {"runId": fields[b"run"].decode()}
+    if fields[b"step"]:
+        payload["stepId"] = fields[b"step"].decode()
+        payload["stepName"] = fields.get(b"step_name", b"").decode()
+    return payload, None
+
+
 def dead_letter_from(row: Sequence[Any]) -> DeadLetter:
     """A dead letter from its place and its hash."""
     fields = pairs(row[1])
     last_error = fields.get(b"last_error")
+    payload, headers = _content(fields, _readable)
     return DeadLetter(
         message_id=row[0].decode().partition(":")[2],
         queue_name=fields[b"queue"].decode(),
-        payload=_readable(fields[b"body"]),
-        headers=_readable(fields[b"headers"]) if fields[b"headers"] else None,
+        payload=payload,
+        headers=headers,
         deployment_id=fields[b"deployment"].decode() or None,
         idempotency_key=fields[b"key"].decode() or None,
         reason=fields[b"reason"].decode(),
@@ -305,11 +351,13 @@ def dead_letter_from(row: Sequence[Any]) -> DeadLetter:
 def message_from(row: Sequence[Any], partition: int = 0) -> Message:
     """A leased message from its id and its hash."""
     fields = pairs(row[1])
+    payload, headers = _content(fields, decode_data)
+    since = fields.get(b"postponed_since")
     return Message(
         message_id=row[0].decode(),
         queue_name=fields[b"queue"].decode(),
-        payload=decode_data(fields[b"body"]),
-        headers=decode_data(fields[b"headers"]) if fields[b"headers"] else None,
+        payload=payload,
+        headers=headers,
         deployment_id=fields[b"deployment"].decode() or None,
         idempotency_key=fields[b"key"].decode() or None,
         attempt=int(fields[b"attempt"]),
@@ -318,4 +366,16 @@ def message_from(row: Sequence[Any], partition: int = 0) -> Message:
         enqueued_at=from_ms(fields[b"enqueued_at"]),
         due_at=from_ms(fields[b"due_at"]),
         partition=partition,
+        postponed=int(fields.get(b"postponed", 0)),
+        postponed_since=None if since is None else from_ms(since),
     )
+
+
+def tell_dropped(topic: str, message_ids: Sequence[bytes]) -> None:
+    """Say which messages have gone without a word: evicted, or deleted by hand."""
+    for message_id in message_ids:
+        logger.error(
+            "message %s of topic %s is lost: the server has no record of it any more",
+            message_id.decode(),
+            topic,
+        )

@@ -156,5 +156,9 @@ def merge(
         return replies[0]
     rows = [row for reply in replies for row in reply[2]]
     rows.sort(key=lambda row: key(row[0]), reverse=order == "desc")
+    # A page that was cut short says nothing of what lies behind its end.
+    ends = {reply[2][-1][0] for reply in replies if reply[1] == b"1" and reply[2]}
+    first_end = next((place for place, row in enumerate(rows, 1) if row[0] in ends), len(rows))
+    limit = min(limit, first_end)
     more = len(rows) > limit or any(reply[1] == b"1" for reply in replies)
     return [b"OK", b"1" if more else b"", rows[:limit]]

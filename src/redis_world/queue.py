@@ -26,6 +26,9 @@ from redis_world.messages import (
     kind_of,
     message_args,
     message_from,
+    patience,
+    step_name_of,
+    tell_dropped,
     topic_of,
 )
 from redis_world.models import Page
@@ -37,7 +40,7 @@ from redis_world.paging import (
     merge,
     parse_cursor,
 )
-from redis_world.rows import queue_counts
+from redis_world.rows import PostponedName, queue_counts
 
 __all__ = [
     "MAX_CLAIM",
@@ -46,9 +49,11 @@ __all__ = [
     "Enqueue",
     "FollowUp",
     "Message",
+    "PostponedName",
     "Queue",
     "QueueStats",
     "backoff",
+    "patience",
     "topic_of",
 ]
 
@@ -59,6 +64,8 @@ DEFAULT_LEASE: Final = 60.0
 _CLAIM_TRIES: Final = 5
 _LETTERS_AT_ONCE: Final = 500
 """Dead letters of one round trip."""
+_BYTES_AT_ONCE: Final = 1024 * 1024
+"""What messages of one claim or page may have together, unless one alone has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ class Claim:
     """What a claim brought, and when to come again.
 
     Attributes:
-        more: whether there was more to look at than one claim may.
+        more: whether there was more to look at, or to hand out, than one claim may.
         wait: seconds until the next message or lease is due; None when there is none.
     """
 
@@ -82,6 +89,9 @@ class QueueStats:
     Attributes:
         held: due replays that wait for the leased one of their run.
         oldest_due_age: seconds for which the oldest due message has been waiting; 0 for none.
+        postponed: those of `ready` and `delayed` that workers have postponed.
+        longest_postponed: seconds since the first of them was postponed first; 0 for none.
+        postponed_names: what they ask for, the longest postponed first, at most 20.
     """
 
     ready: int
@@ -90,6 +100,23 @@ class QueueStats:
     held: int
     dead: int
     oldest_due_age: float
+    postponed: int = 0
+    longest_postponed: float = 0.0
+    postponed_names: tuple[PostponedName, ...] = ()
+
+
+class _Claimant(NamedTuple):
+    """Who claims, and how."""
+
+    worker: str
+    spot: str
+    """Where among what others have postponed it looks, by chance, from 0 to 1."""
+    lease_ms: str
+    max_bytes: int = _BYTES_AT_ONCE
+
+
+def _chance() -> str:
+    return f"{random.random():.6f}"  # noqa: S311 - spreads looks, guards nothing
 
 
 class _Lease(NamedTuple):
@@ -127,6 +154,8 @@ class Queue:
     def __init__(self, connection: Connection, ids: IdFactory) -> None:
         self._connection = connection
         self._ids = ids
+        self._worker = new_request_id()
+        """Who claims, where nobody says so."""
 
     async def send(
         self,
@@ -174,30 +203,46 @@ class Queue:
     async def claim(
         self, topic: str, *, limit: int = 10, lease: Duration = DEFAULT_LEASE
     ) -> list[Message]:
-        """Lease messages that are due, oldest first.
+        """Lease messages that are due, oldest first; then what only other workers have postponed.
 
         Args:
             topic: the prefix of the queue names, `__wkf_workflow_`.
-            limit: 1 to 1,000.
+            limit: 1 to 1,000. Large messages may be fewer: one call gives about 1 MiB, or one.
             lease: how long nobody else gets them.
         """
         return (await self.claim_batch(topic, limit=limit, lease=lease)).messages
 
     async def claim_batch(
-        self, topic: str, *, limit: int = 10, lease: Duration = DEFAULT_LEASE
+        self,
+        topic: str,
+        *,
+        limit: int = 10,
+        lease: Duration = DEFAULT_LEASE,
+        worker: str | None = None,
     ) -> Claim:
-        """Lease messages as `claim` does, and tell when to come again."""
+        """Lease messages as `claim` does, and tell when to come again.
+
+        Args:
+            topic: as of `claim`, as the next two are.
+            limit: how many.
+            lease: how long.
+            worker: who asks, by letters and digits: what this one has postponed it gets no
+                sooner than it asked for. None: this World.
+        """
         if not 1 <= limit <= MAX_CLAIM:
             raise InvalidInputError(f"a claim takes 1 to {MAX_CLAIM} messages, not {limit!r}")
         check_topic(topic)
         lease_ms = str(_positive_ms(lease, "lease"))
         partitions = self._connection.partitions
         if len(partitions) == 1:
-            return await self._claim_from(partitions[0], topic, limit, lease_ms)
+            by = _Claimant(worker or self._worker, _chance(), lease_ms)
+            return await self._claim_from(partitions[0], topic, limit, by)
         for _ in range(_CLAIM_TRIES):
-            shares, wait, more = await self._peek(topic, limit)
+            by = _Claimant(worker or self._worker, _chance(), lease_ms)
+            shares, wait, more = await self._peek(topic, limit, by)
+            by = by._replace(max_bytes=_BYTES_AT_ONCE // max(1, len(shares)))
             claims = await asyncio.gather(
-                *(self._claim_from(keys, topic, share, lease_ms) for keys, share in shares)
+                *(self._claim_from(keys, topic, share, by) for keys, share in shares)
             )
             messages = [message for claim in claims for message in claim.messages]
             # What was seen others may have taken meanwhile.
@@ -211,7 +256,7 @@ class Queue:
         )
 
     async def _peek(
-        self, topic: str, limit: int
+        self, topic: str, limit: int, by: _Claimant
     ) -> tuple[list[tuple[Keys, int]], float | None, bool]:
         """How many to claim where, and whether more than that are there.
 
@@ -225,7 +270,13 @@ class Queue:
                 self._connection.call(
                     "queue/peek",
                     self._sets(keys, topic, "due", "leased"),
-                    {"limit": str(limit)},
+                    {
+                        "base": keys.base,
+                        "topic": topic,
+                        "limit": str(limit),
+                        "worker": by.worker,
+                        "spot": by.spot,
+                    },
                 )
                 for keys in partitions
             )
@@ -240,23 +291,26 @@ class Queue:
         more = sum(counts.values()) > limit
         return [*shares.items()], min(waits, default=None), more
 
-    async def _claim_from(self, keys: Keys, topic: str, limit: int, lease_ms: str) -> Claim:
+    async def _claim_from(self, keys: Keys, topic: str, limit: int, by: _Claimant) -> Claim:
         config = self._connection.config
-        receipt = new_request_id()
+        receipt = f"{by.worker}/{new_request_id()}"
         reply = await self._connection.call(
             "queue/claim",
-            self._sets(keys, topic, "due", "leased", "held"),
+            self._sets(keys, topic, "due", "declined", "leased", "held"),
             {
                 "base": keys.base,
                 "topic": topic,
                 "receipt": receipt,
                 "limit": str(limit),
-                "lease": lease_ms,
+                "max_bytes": str(by.max_bytes),
+                "lease": by.lease_ms,
                 "serialize": "1" if config.serialize_runs else "",
                 "max_lost": str(config.max_lost_leases),
+                "spot": by.spot,
             },
         )
         now, upcoming = int(reply[1]), reply[2]
+        tell_dropped(topic, reply[5])
         messages = [await self._read(keys, topic, receipt, row) for row in reply[4]]
         return Claim(
             messages=[message for message in messages if message is not None],
@@ -318,6 +372,35 @@ class Queue:
             {"op": new_request_id()},
         )
 
+    async def postpone(self, message: Message, delay: Duration | None = None) -> bool:
+        """Return a leased message that is not for this worker, or not yet.
+
+        It is due again after the delay, and workers that have not declined it may get it sooner.
+        Nothing is counted as an attempt; the message keeps how often and since when it was
+        postponed.
+
+        Args:
+            message: the leased message.
+            delay: until it is due; None: `patience`, which grows with each time.
+
+        Returns:
+            False when the lease was lost: then nothing has changed.
+
+        Raises:
+            InvalidInputError: the delay is not valid.
+        """
+        seconds = patience(message.postponed) if delay is None else delay
+        return await self._on_lease(
+            "queue/postpone",
+            self._lease_of(message),
+            ("leased", "due", "declined"),
+            {
+                "op": new_request_id(),
+                "delay": str(to_duration_ms(seconds, "delay")),
+                "step_name": step_name_of(message.payload),
+            },
+        )
+
     async def extend(self, message: Message, *, lease: Duration = DEFAULT_LEASE) -> bool:
         """Make a lease end this long from now.
 
@@ -351,7 +434,9 @@ class Queue:
         replies = await ask_all(
             [
                 self._connection.call(
-                    "queue/stats", self._sets(keys, topic, "due", "leased", "held", "dead"), {}
+                    "queue/stats",
+                    self._sets(keys, topic, "due", "leased", "held", "dead", "declined"),
+                    {"base": keys.base, "topic": topic},
                 )
                 for keys in self._connection.partitions
             ]
@@ -374,7 +459,7 @@ class Queue:
 
         Args:
             topic: the topic.
-            limit: 1 to 1,000.
+            limit: 1 to 1,000. A page of large letters is shorter, of about 1 MiB or one letter.
             cursor: of an earlier page.
 
         Raises:
@@ -393,11 +478,14 @@ class Queue:
                         "after_time": after_time,
                         "after_id": after_id,
                         "limit": str(check_limit(limit)),
+                        "max_bytes": str(_BYTES_AT_ONCE),
                     },
                 )
                 for keys in self._connection.partitions
             ]
         )
+        for each in replies:
+            tell_dropped(topic, each[3])
         reply = merge(replies, limit, key=_time_of_death)
         return make_page("dead_letters", reply, dead_letter_from, cursor)
 

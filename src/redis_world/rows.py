@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from pydantic import TypeAdapter
 
@@ -41,6 +41,7 @@ __all__ = [
     "PAYLOAD_FIELDS",
     "SPEC_VERSION",
     "Own",
+    "PostponedName",
     "changed_step",
     "event_from",
     "hook_from",
@@ -61,6 +62,8 @@ MIN_SPEC_VERSION: Final = 2
 
 Own = Mapping[bytes, Any]
 """Slot -> payload of the event that was just written: the reply does not repeat it."""
+
+_POSTPONED_NAMES: Final = 20
 
 _EVENT: Final[TypeAdapter[Event]] = TypeAdapter(Event)
 
@@ -321,20 +324,62 @@ def _event_data(
     return data
 
 
+class PostponedName(NamedTuple):
+    """What postponed messages ask for, and nobody has handled.
+
+    Attributes:
+        queue_name: of the messages: its end names their workflow.
+        step_name: of the step; None for a replay.
+        age: seconds since the first of them was postponed first.
+    """
+
+    queue_name: str
+    step_name: str | None
+    age: float
+
+
 def queue_counts(
     replies: Sequence[Sequence[Any]],
-) -> tuple[int, int, int, int, int, float]:
+) -> tuple[int, int, int, int, int, float, int, float, tuple[PostponedName, ...]]:
     """What a topic's partitions hold together, by what queue/stats says of each.
 
     Returns:
         How many messages are ready, delayed, leased, held and dead; for how many seconds the
-        oldest has been due.
+        oldest has been due; how many are postponed, the longest for how many seconds, and what
+        they ask for.
     """
-    ready, delayed, leased, held, dead = (
-        sum(int(reply[place]) for reply in replies) for place in range(2, 7)
+    ready, delayed, leased, held, dead, postponed = (
+        sum(int(reply[place]) for reply in replies) for place in (2, 3, 4, 5, 6, 8)
     )
     ages = [max(0.0, (int(reply[1]) - float(reply[7])) / 1000) for reply in replies if reply[7]]
-    return ready, delayed, leased, held, dead, max(ages, default=0.0)
+    names = _postponed_names(replies)
+    longest = names[0].age if names else 0.0
+    return (
+        ready,
+        delayed,
+        leased,
+        held,
+        dead,
+        max(ages, default=0.0),
+        postponed,
+        longest,
+        names[:_POSTPONED_NAMES],
+    )
+
+
+def _postponed_names(replies: Sequence[Sequence[Any]]) -> tuple[PostponedName, ...]:
+    """Each name once, the longest postponed first."""
+    ages: dict[tuple[bytes, bytes], float] = {}
+    for reply in replies:
+        for since, *name in reply[9]:
+            age = max(0.0, (int(reply[1]) - int(since)) / 1000)
+            queue_name, step_name = name[0], name[1] or b""
+            ages[queue_name, step_name] = max(age, ages.get((queue_name, step_name), 0.0))
+    names = [
+        PostponedName(queue_name.decode(), step_name.decode() or None, age)
+        for (queue_name, step_name), age in ages.items()
+    ]
+    return tuple(sorted(names, key=lambda name: (-name.age, name.queue_name)))
 
 
 def raise_refusal(reply: Sequence[Any], *, run_id: str = "", entity_id: str = "") -> NoReturn:

@@ -15,7 +15,7 @@ from redis_world.codec import decode_data, from_ms, to_duration_ms
 from redis_world.connection import Connection
 from redis_world.ids import IdFactory
 from redis_world.keys import Keys
-from redis_world.messages import Enqueue, default_queue_name, message_args
+from redis_world.messages import Enqueue, default_queue_name, message_args, tell_dropped
 
 __all__ = ["Sweeper"]
 
@@ -96,6 +96,7 @@ class Sweeper:
                 )
                 count = int(reply[1])
                 total += count
+                tell_dropped(topic, reply[2])
         return total
 
     async def _look(self) -> tuple[list[_Candidate], list[_Candidate]]:

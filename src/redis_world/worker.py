@@ -21,11 +21,12 @@ from redis_world.errors import (
     WorldError,
     WorldUnavailableError,
 )
+from redis_world.ids import new_request_id
 from redis_world.queue import MAX_CLAIM, Claim, FollowUp, Message, backoff
 from redis_world.signals import stopped_by_signals
 from redis_world.world import RedisWorld
 
-__all__ = ["Continuation", "Handler", "Worker"]
+__all__ = ["Continuation", "Handler", "Postpone", "Worker"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,24 @@ class Handler(Protocol):
     async def __call__(
         self, payload: dict[str, Any], /, *, attempt: int, queue_name: str, message_id: str
     ) -> Continuation | None: ...
+
+
+class Postpone(Exception):  # noqa: N818 - an answer, not an error
+    """A handler raises it for a message that is not for it, or not yet: others get it.
+
+    Nothing is counted as an attempt or a failure.
+
+    Args:
+        delay: until it is due again, for this worker too; None: 1 s, growing to 30 s by how often
+            it was postponed.
+
+    Raises:
+        InvalidInputError: the delay is not valid.
+    """
+
+    def __init__(self, delay: Duration | None = None) -> None:
+        super().__init__(delay)
+        self.delay = None if delay is None else to_duration_ms(delay, "delay") / 1000
 
 
 class Worker:
@@ -100,6 +119,7 @@ class Worker:
         if sweep_interval is None:
             sweep_interval = world.config.sweep_interval
         self._sweep_interval = _positive(sweep_interval, "sweep_interval")
+        self._id = new_request_id()
         self._stopping = asyncio.Event()
         self._slots = _Slots(concurrency)
         self._running: set[asyncio.Task[None]] = set()
@@ -191,7 +211,9 @@ class Worker:
     async def _claim_whole(self, topic: str, limit: int) -> Claim:
         """Claim, and release what a stop that came meanwhile leaves nobody to handle."""
         queue = self._world.queue
-        claiming = asyncio.ensure_future(queue.claim_batch(topic, limit=limit, lease=self._lease))
+        claiming = asyncio.ensure_future(
+            queue.claim_batch(topic, limit=limit, lease=self._lease, worker=self._id)
+        )
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -226,6 +248,10 @@ class Worker:
                 follow_up = _follow_up(continuation)
             except KeyboardInterrupt:
                 raise
+            except Postpone as postponed:
+                kept_lease.is_handled = True
+                await self._world.queue.postpone(message, postponed.delay)
+                return
             except BaseException as error:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task and task.cancelling():

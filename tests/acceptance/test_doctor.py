@@ -102,7 +102,7 @@ def test_what_is_unknown_does_not_count(healthy: Server) -> None:
 
 async def test_warnings() -> None:
     with running("--appendonly", "yes", "--maxmemory", "100mb") as server:
-        async with RedisWorld(server.url, namespace="orders", max_failures=1) as world:
+        async with RedisWorld(server.url, namespace="orders", max_failures=2) as world:
             await send(world, content(1))
             for _ in range(2):
                 await world.queue.retry(await claim_one(world), delay=0)

@@ -672,7 +672,7 @@ async def send(world: RedisWorld, count: int = 1, *, topic: str = TOPIC) -> list
 
 
 async def letters(world: RedisWorld, count: int = 1, *, topic: str = TOPIC) -> list[str]:
-    """Dead letters, in a World of max_failures=1: the second failure is too much."""
+    """Dead letters, in a World of max_failures=2: the second failure is too much."""
     sent = await send(world, count, topic=topic)
     for _ in range(2):
         for message in await world.queue.claim(topic, limit=count):
@@ -682,7 +682,7 @@ async def letters(world: RedisWorld, count: int = 1, *, topic: str = TOPIC) -> l
 
 
 def dead(store: Store, count: int = 1, *, topic: str = TOPIC) -> list[str]:
-    found: list[str] = store.use(lambda world: letters(world, count, topic=topic), max_failures=1)
+    found: list[str] = store.use(lambda world: letters(world, count, topic=topic), max_failures=2)
     return found
 
 
@@ -698,7 +698,7 @@ class TestQueue:
             await world.queue.claim(TOPIC, limit=1)
             await send(world, 1, topic=OTHER)
 
-        own.use(change, max_failures=1)
+        own.use(change, max_failures=2)
         other, usual = lines(own, "inspect", "queue")
         assert other[:6] == [OTHER, "1", "0", "0", "0", "0"]
         assert usual[:6] == [TOPIC, "2", "1", "1", "0", "1"]
@@ -802,7 +802,7 @@ class TestDeadLetters:
                 await world.queue.retry(message, delay=0)
             return [old, await again()]
 
-        old, new = own.use(change, max_failures=1)
+        old, new = own.use(change, max_failures=2)
         assert old != new
         assert lines(own, "dead", "redrive", old) == [[old, "redriven", new]]
 

@@ -250,7 +250,7 @@ WORK: Final = {
         bury_all,
         lambda world, it: world.queue.redrive(it),
         each_is_back,
-        {"max_failures": 1},
+        {"max_failures": 2},
     ),
     "write": Work(
         "streams/write",

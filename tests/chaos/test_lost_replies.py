@@ -300,7 +300,7 @@ ENDS: Final[dict[str, Case]] = {
     "retry": Case("queue/retry", retry, KEYED),
     "retry, others are held": Case("queue/retry", retry, HELD),
     "retry, lease lost": Case("queue/retry", retry, lost),
-    "retry to death": Case("queue/retry", retry, failed_once, options={"max_failures": 1}),
+    "retry to death": Case("queue/retry", retry, failed_once, options={"max_failures": 2}),
     "release": Case("queue/release", release, KEYED),
     "release, others are held": Case("queue/release", release, HELD),
     "release, lease lost": Case("queue/release", release, lost),
@@ -316,7 +316,7 @@ async def test_a_lease_ends_once(backend: Backend, name: str) -> None:
 
 
 async def bury(world: RedisWorld, payload: dict[str, Any], **options: Any) -> str:
-    """A dead letter of a World with max_failures=1."""
+    """A dead letter of a World with max_failures=2."""
     message_id = await send(world, payload, **options)
     for error in ("first", "second"):
         assert await world.queue.retry(await claim_one(world), error=error, delay=0)
@@ -363,7 +363,7 @@ async def alive(world: RedisWorld, _: ManualClock) -> str:
     return await send(world, wake(RUN))
 
 
-MORTAL: Final = {"max_failures": 1}
+MORTAL: Final = {"max_failures": 2}
 LETTERS: Final[dict[str, Case]] = {
     "redrive": Case("queue/redrive", redrive, bury_one, options=MORTAL),
     # The letter is gone, and with it what would tell whose message has taken its place.

@@ -176,7 +176,7 @@ DAMAGES: Final[dict[str, Damage]] = {
 @pytest.mark.parametrize("says", DAMAGES)
 @pytest.mark.parametrize("backend", ["memory", "redis7"], indirect=True)
 async def test_the_judge_sees_it(backend: Backend, says: str) -> None:
-    async with backend.world(library=ManualClock.library(), max_failures=1) as world:
+    async with backend.world(library=ManualClock.library(), max_failures=2) as world:
         await ManualClock(world).set()
         judge = Judge(world)
         ids = {"run": await e.new_run(world), "idle": await e.new_run(world)}

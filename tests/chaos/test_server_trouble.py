@@ -696,7 +696,7 @@ async def test_a_full_server_can_be_emptied(kind: str, seed: int) -> None:
         return Again(0.01) if payload["n"] == 1 and seen[1] == 1 else None
 
     with private_server(kind) as server:
-        async with admin(server.url) as client, RedisWorld(server.url, max_failures=1) as world:
+        async with admin(server.url) as client, RedisWorld(server.url, max_failures=2) as world:
             run_id = await e.new_run(world)
             await e.write(world, run_id, e.hook_created(), e.step_created())
             for _ in range(2):
@@ -714,7 +714,7 @@ async def test_a_full_server_can_be_emptied(kind: str, seed: int) -> None:
             abandoned = await world.queue.claim(TOPIC, limit=3, lease=0.05)
             given, failed = await world.queue.claim(TOPIC, limit=2)
             await client.script_flush()
-            async with full(client), RedisWorld(server.url, max_failures=1) as new:
+            async with full(client), RedisWorld(server.url, max_failures=2) as new:
                 assert (await new.runs.get(run_id)).status == "running"
                 assert await new.queue.extend(given)
                 assert await new.queue.release(given)

@@ -413,7 +413,10 @@ async def test_without_a_message_it_owes_one(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await world.events.create_batch(run_id, [e.step_created("a"), *pair("b")])
     await check_invariants(world)
-    assert {f"{run_id}/a", f"{run_id}/b"} <= {*await owed(world, run_id)}
+    found = await owed(world, run_id)
+    assert f"{run_id}/a" in found
+    # Born running, it is the matter of the replay that runs it, as after a lazy start.
+    assert f"{run_id}/b" not in found
 
 
 async def test_it_is_one_round_trip(real_backend: Backend) -> None:

@@ -34,7 +34,7 @@ async def bury(world: RedisWorld, payload: dict[str, Any], **options: Any) -> Me
 @pytest.fixture
 def mortal(backend: Backend) -> RedisWorld:
     """A World whose messages die at their second failure."""
-    return backend.world(max_failures=1, max_lost_leases=1)
+    return backend.world(max_failures=2, max_lost_leases=2)
 
 
 async def test_a_dead_letter_tells_its_story(mortal: RedisWorld) -> None:
@@ -59,7 +59,7 @@ async def test_a_dead_letter_tells_its_story(mortal: RedisWorld) -> None:
 
 
 async def test_lost_leases_are_another_reason(backend: Backend) -> None:
-    async with backend.world(library=ManualClock.library(), max_lost_leases=1) as world:
+    async with backend.world(library=ManualClock.library(), max_lost_leases=2) as world:
         clock = await ManualClock(world).set()
         await world.queue.send(NAME, {"runId": "wrun_x", "x": 1})
         for _ in range(2):
@@ -75,7 +75,7 @@ async def test_lost_leases_are_another_reason(backend: Backend) -> None:
 @pytest.mark.parametrize("limit", range(1, 8))
 async def test_pages_of_dead_letters(backend: Backend, limit: int) -> None:
     """Several die in each millisecond."""
-    async with backend.world(library=ManualClock.library(), max_failures=1) as world:
+    async with backend.world(library=ManualClock.library(), max_failures=2) as world:
         clock = await ManualClock(world).set()
         buried = []
         for number in range(6):

@@ -527,7 +527,7 @@ async def test_a_run_of_which_only_a_message_is_there(clocked: Clocked) -> None:
 
 @pytest.fixture
 def mortal(backend: Backend) -> RedisWorld:
-    return backend.world(library=ManualClock.library(), max_failures=1)
+    return backend.world(library=ManualClock.library(), max_failures=2)
 
 
 async def bury(world: RedisWorld) -> str:

@@ -237,7 +237,7 @@ async def test_the_end_of_a_lease(world: RedisWorld, name: str) -> None:
 
 # Contract: 7.dead letters
 async def test_a_death_and_what_comes_after(backend: Backend) -> None:
-    async with backend.world(max_failures=1) as world:
+    async with backend.world(max_failures=2) as world:
         for _ in range(2):
             await send(world, content(1))
             await send(world, content(2))
@@ -264,7 +264,7 @@ async def test_a_death_and_what_comes_after(backend: Backend) -> None:
 # Contract: 7.dead letters
 async def test_a_redrive_that_is_over_when_it_is_asked_again(backend: Backend) -> None:
     """Its step has ended: nothing was left to deliver, the first time too."""
-    async with backend.world(max_failures=1) as world:
+    async with backend.world(max_failures=2) as world:
         run_id = await e.new_run(world)
         step = {"runId": run_id, "stepId": "s"}
         await world.events.create(run_id, e.step_created("s"), enqueue=Enqueue(NAME, step))

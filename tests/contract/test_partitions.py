@@ -177,7 +177,7 @@ async def test_dead_letters_are_listed_as_one(wide: Clocked) -> None:
         if number % 3 == 0:
             await clock.advance(0.001)
         sent.append(await world.queue.send(NAME, content(number, run_id)))
-        for _ in range(world.config.max_failures + 1):
+        for _ in range(world.config.max_failures):
             for message in await world.queue.claim(TOPIC):
                 await world.queue.retry(message, error="no", delay=0)
 

@@ -200,7 +200,7 @@ async def _lose_to_another(world: RedisWorld, clock: ManualClock, message: Messa
 
 
 async def _lose_by_death(world: RedisWorld, clock: ManualClock, message: Message) -> None:
-    for _ in range(world.config.max_failures):
+    for _ in range(world.config.max_failures - 1):
         await world.queue.retry(message, delay=0)
         message = await claim_one(world)
     await world.queue.retry(message, delay=0)
@@ -284,7 +284,7 @@ async def test_a_run_has_one_leased_replay_and_the_next_follows_it(
 
 
 async def test_a_death_lets_the_next_replay_go_on(backend: Backend) -> None:
-    async with backend.world(max_failures=1) as world:
+    async with backend.world(max_failures=2) as world:
         await send(world, content(1))
         message = await claim_one(world)
         await world.queue.retry(message, delay=0)

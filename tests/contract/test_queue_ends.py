@@ -271,12 +271,12 @@ async def test_the_backoff_grows_and_is_capped(clocked: Clocked) -> None:
 
 # Contract: 7.dead letters
 @pytest.mark.parametrize("payload", [content(1), step(), health_check()])
-async def test_past_max_failures_a_message_is_dead(
+async def test_at_max_failures_a_message_is_dead(
     backend: Backend, payload: dict[str, Any]
 ) -> None:
     async with backend.world(max_failures=3) as world:
         sent = await send(world, payload, idempotency_key="k")
-        for attempt in range(1, 5):
+        for attempt in range(1, 4):
             assert (await world.queue.stats(TOPIC)).dead == 0
             message = await claim_one(world)
             assert (message.attempt, message.failures) == (attempt, attempt - 1)
@@ -286,8 +286,8 @@ async def test_past_max_failures_a_message_is_dead(
         assert await claimed_ids(world) == []
         fields = message_fields(backend, sent)
         assert fields[b"reason"] == b"max_failures"
-        assert fields[b"last_error"] == b"boom 4"
-        assert (fields[b"attempt"], fields[b"failures"], fields[b"lost"]) == (b"4", b"4", b"0")
+        assert fields[b"last_error"] == b"boom 3"
+        assert (fields[b"attempt"], fields[b"failures"], fields[b"lost"]) == (b"3", b"3", b"0")
         # What it held is free, and a new message starts afresh.
         again = await send(world, payload, idempotency_key="k")
         message = await claim_one(world)
@@ -296,8 +296,8 @@ async def test_past_max_failures_a_message_is_dead(
 
 
 # Contract: 7.failures
-async def test_lost_leases_and_given_back_ones_are_no_failures(backend: Backend) -> None:
-    async with backend.world(library=ManualClock.library(), max_failures=1) as world:
+async def test_lost_leases_and_released_ones_are_no_failures(backend: Backend) -> None:
+    async with backend.world(library=ManualClock.library(), max_failures=2) as world:
         clock = await ManualClock(world).set()
         sent = await send(world, content(1))
         for _ in range(5):
@@ -325,11 +325,11 @@ async def test_fifty_lost_leases_do_not_retire_a_message(clocked: Clocked) -> No
 
 # Contract: 7.dead letters
 @pytest.mark.parametrize("finder", ["claim", "sweep"])
-async def test_past_max_lost_leases_a_message_is_dead(backend: Backend, finder: str) -> None:
+async def test_at_max_lost_leases_a_message_is_dead(backend: Backend, finder: str) -> None:
     async with backend.world(library=ManualClock.library(), max_lost_leases=2) as world:
         clock = await ManualClock(world).set()
         sent = await send(world, step(), idempotency_key="k")
-        for attempt in range(1, 4):
+        for attempt in range(1, 3):
             message = await claim_one(world, lease=1)
             assert (message.message_id, message.attempt) == (sent, attempt)
             await clock.advance(1)
@@ -340,7 +340,7 @@ async def test_past_max_lost_leases_a_message_is_dead(backend: Backend, finder: 
         assert (stats.ready, stats.leased, stats.dead) == (0, 0, 1)
         fields = message_fields(backend, sent)
         assert fields[b"reason"] == b"max_lost_leases"
-        assert (fields[b"failures"], fields[b"lost"]) == (b"0", b"3")
+        assert (fields[b"failures"], fields[b"lost"]) == (b"0", b"2")
         assert await send(world, step(), idempotency_key="k") != sent
         before = backend.dump()
         answers = {name: await call(world, message) for name, call in LEASED_CALLS.items()}
@@ -350,7 +350,7 @@ async def test_past_max_lost_leases_a_message_is_dead(backend: Backend, finder: 
 
 # Contract: 7.dead letters
 async def test_a_dead_message_keeps_no_other_one_of_its_run(backend: Backend) -> None:
-    async with backend.world(max_failures=1) as world:
+    async with backend.world(max_failures=2) as world:
         await send(world, content("dead"))
         assert await world.queue.retry(await claim_one(world), delay=0)
         dying = await claim_one(world)

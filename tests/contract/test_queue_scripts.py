@@ -125,7 +125,7 @@ async def test_a_rescue_looks_again(
 # Contract: 1.views
 async def test_the_queue_changes_no_entity_and_no_log(backend: Backend) -> None:
     """Whatever happens to messages of a run: only events say how the run is."""
-    async with backend.world(library=ManualClock.library(), max_failures=1) as world:
+    async with backend.world(library=ManualClock.library(), max_failures=2) as world:
         clock = await ManualClock(world).set()
         run_id = await e.new_run(world)
         await e.write(world, run_id, e.lazy_start(), e.hook_created(), e.wait_created())

@@ -246,7 +246,7 @@ async def test_a_key_is_taken_while_its_message_is_held(world: RedisWorld) -> No
 
 # Contract: 7.idempotency keys
 async def test_a_key_is_free_after_its_message_died(backend: Backend) -> None:
-    async with backend.world(max_failures=1) as world:
+    async with backend.world(max_failures=2) as world:
         first = await send(world, content(1), idempotency_key="k")
         for _ in range(2):
             assert await world.queue.retry(await claim_one(world), delay=0)
@@ -315,7 +315,7 @@ async def test_other_steps_and_other_runs_are_other_messages(world: RedisWorld) 
 
 # Contract: 7.messages of steps
 async def test_a_step_is_free_after_its_message_died(backend: Backend) -> None:
-    async with backend.world(max_failures=1) as world:
+    async with backend.world(max_failures=2) as world:
         first = await send(world, step())
         for _ in range(2):
             assert await world.queue.retry(await claim_one(world), delay=0)

@@ -344,7 +344,7 @@ async def test_a_dead_letter_that_nobody_can_read_is_listed(
     backend: Backend,
 ) -> None:
     """One of them hid all others of its page, and those that came after."""
-    async with backend.world(max_failures=1) as world:
+    async with backend.world(max_failures=2) as world:
         sent = [await world.queue.send(NAME, {"runId": "wrun_x", "x": n}) for n in range(2)]
         assert sent[0] is not None
         while (await world.queue.stats(TOPIC)).dead < 2:

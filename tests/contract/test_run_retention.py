@@ -325,7 +325,7 @@ async def test_its_messages_go_with_it(clocked: Clocked) -> None:
     run_id, other = await e.new_run(world), await e.new_run(world)
     queue = world.queue
     dead = await queue.send("__dead_wkf_workflow_w", content(0, run_id))
-    for _ in range(world.config.max_failures + 1):
+    for _ in range(world.config.max_failures):
         (message,) = await queue.claim("__dead_wkf_workflow_")
         await queue.retry(message, error="it failed", delay=0)
     await queue.send(NAME, wake(run_id))

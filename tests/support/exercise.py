@@ -137,7 +137,9 @@ async def _send(world: RedisWorld, run_id: str) -> None:
     await queue.ack(acked, follow_up=FollowUp(delay=60))
     await queue.retry(retried, error="it failed", delay=60)
     await queue.release(returned)
-    await queue.claim(TOPIC, limit=1)
+    (postponed,) = await queue.claim(TOPIC, limit=1)
+    await queue.postpone(postponed, 60)
+    await queue.claim_batch(TOPIC, limit=1, worker="other")
     await queue.stats(TOPIC)
 
 
@@ -146,7 +148,7 @@ async def _bury(world: RedisWorld) -> None:
     queue = world.queue
     sent = await queue.send(DEAD_TOPIC + "w", {"any": 1})
     for round_number in range(2):
-        for _ in range(world.config.max_failures + 1):
+        for _ in range(world.config.max_failures):
             (message,) = await queue.claim(DEAD_TOPIC)
             await queue.retry(message, error="it failed", delay=0)
         (letter,) = (await queue.dead_letters(DEAD_TOPIC)).data

@@ -24,8 +24,8 @@ from support.model_twins import AnyWorld, Call, Twins
 STREAMS: Final = ("out", "err")
 
 OPTIONS: Final[Mapping[str, Any]] = {
-    "max_failures": 1,
-    "max_lost_leases": 1,
+    "max_failures": 2,
+    "max_lost_leases": 2,
     "max_events_per_run": 25,
     "max_payload_bytes": 1000,
     "environment": "test",
@@ -173,7 +173,7 @@ class Life:
 
     def fail_for_good(self, topic: str, limit: int, *, purges: bool) -> None:
         """Fail whatever is due until it is dead; it may be purged by and by."""
-        for _ in range(OPTIONS["max_failures"] + 1):
+        for _ in range(OPTIONS["max_failures"]):
             for pair in self.claim(topic, limit):
                 self.end(pair, End("retry"))
         if purges:

@@ -54,8 +54,8 @@ async def simulate(
     """
     async with backend.world(
         library=library or ManualClock.library(),
-        max_failures=1 + seed % 3,
-        max_lost_leases=1 + seed % 5,
+        max_failures=2 + seed % 3,
+        max_lost_leases=2 + seed % 5,
     ) as world:
         clock = await ManualClock(world).set()
         simulation = Simulation(world, clock, backend, seed, judge_every=judge_every)

@@ -112,6 +112,7 @@ LEASED_CALLS: dict[str, Callable[[RedisWorld, Message], Awaitable[bool]]] = {
     ),
     "retry": lambda world, message: world.queue.retry(message, error="late", delay=0),
     "release": lambda world, message: world.queue.release(message),
+    "postpone": lambda world, message: world.queue.postpone(message, 1),
     "extend": lambda world, message: world.queue.extend(message, lease=600),
 }
 """Everything that needs the lease of a message."""

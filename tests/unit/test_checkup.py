@@ -107,8 +107,8 @@ async def test_a_healthy_server(kind: str) -> None:
         assert levels(found) == {}
         assert [*found] == [
             "connection", "version", "scripts", "writes", "hints", "eviction", "memory",
-            "persistence", "replicas", "clock", "namespace", "queue", "dead letters", "leases",
-            "sweeps",
+            "persistence", "replicas", "clock", "namespace", "queue", "postponed",
+            "dead letters", "leases", "sweeps",
         ]  # fmt: skip
         assert found["connection"].figures["server"] == f"127.0.0.1:{server.port}"
         assert float(found["connection"].figures["round_trip_ms"] or 0) > 0
@@ -675,7 +675,7 @@ async def test_topics_are_told_one_by_one(clocked: Clocked, backend: Backend) ->
 
 
 async def test_dead_letters(backend: Backend) -> None:
-    async with backend.world(max_failures=1) as world:
+    async with backend.world(max_failures=2) as world:
         await send(world, content(1))
         found = await look(backend.url, namespace=world.config.namespace)
         assert found["dead letters"].level == "ok"
@@ -754,7 +754,7 @@ async def trouble(world: RedisWorld) -> None:
 
 async def test_all_partitions_are_looked_at(backend: Backend) -> None:
     library = ManualClock.library()
-    async with backend.world(partitions=16, max_failures=1, library=library) as world:
+    async with backend.world(partitions=16, max_failures=2, library=library) as world:
         clock = await ManualClock(world).set()
         await trouble(world)
         await clock.advance(100)
@@ -785,7 +785,7 @@ async def test_a_cluster() -> None:
     """The namespace is read wherever it lies, and each of the masters is looked at."""
     options: dict[str, Any] = {"namespace": "spread", "partitions": 16}
     with needing("redis7"), redis_cluster("redis7", args=SAFE) as cluster:
-        async with RedisWorld(cluster.url, max_failures=1, **options) as world:
+        async with RedisWorld(cluster.url, max_failures=2, **options) as world:
             await trouble(world)
         found = await look(cluster.url, **options)
         assert levels(found) == {"dead letters": "warning"}
@@ -824,7 +824,7 @@ def test_a_debt_is_as_good_a_sign_as_a_parked_run(owed: int, parked: int) -> Non
 
 
 def test_the_default_namespace_needs_no_option() -> None:
-    letters = Topic(TOPIC, 0, 0, 0, 0, 2, 0.0, None)
+    letters = Topic(TOPIC, 0, 0, 0, 0, 2, 0.0, 0, 0.0, (), None)
     finding = check_dead(facts(), [letters])
     assert "`redis-world dead list` " in finding.advice
 

@@ -202,7 +202,7 @@ async def rich_dump() -> Dump:
     if not _dumps:
         backend = Backend("memory", "memory://invariants")
         async with backend.world(
-            namespace=NAMESPACE, library=ManualClock.library(), max_failures=1
+            namespace=NAMESPACE, library=ManualClock.library(), max_failures=2
         ) as world:
             await build(world)
             with contextlib.closing(backend.client()) as client:
@@ -252,7 +252,7 @@ def client(backend: Backend) -> Iterator[Client]:
 
 
 async def test_a_world_with_everything_holds(backend: Backend) -> None:
-    async with backend.world(library=ManualClock.library(), max_failures=1) as world:
+    async with backend.world(library=ManualClock.library(), max_failures=2) as world:
         await build(world)
         before = backend.dump()
         await check_invariants(world)

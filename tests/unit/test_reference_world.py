@@ -56,7 +56,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def reference(clock: Clock) -> ReferenceWorld:
-    return ReferenceWorld(clock=clock, max_failures=1, max_lost_leases=1)
+    return ReferenceWorld(clock=clock, max_failures=2, max_lost_leases=2)
 
 
 @pytest.fixture

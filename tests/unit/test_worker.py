@@ -358,7 +358,7 @@ async def test_an_answer_that_is_no_continuation_is_a_failure(answer: Any) -> No
     async def handler(*_: Any, **__: Any) -> Any:
         return answer
 
-    async with memory_world(max_failures=1) as world, at_work(world, handler):
+    async with memory_world(max_failures=2) as world, at_work(world, handler):
         message_id = await send(world, content(1))
 
         async def failed() -> bytes | None:

@@ -13,7 +13,7 @@ from redis_world.connection.refusals import first_refusal
 from redis_world.connection.sender import Reply
 from redis_world.keys import SCHEMA
 from redis_world.lua import ScriptLibrary
-from redis_world.rows import queue_counts
+from redis_world.rows import PostponedName, queue_counts
 
 __all__ = [
     "LEASE_SECONDS",
@@ -33,6 +33,9 @@ __all__ = [
 _DEFAULT_TOPIC: Final = "__wkf_workflow_"
 """Where the script that reads is tried as long as nothing was sent."""
 _DUE_SECONDS: Final = 60.0
+_POSTPONED_SECONDS: Final = 60.0
+"""Workers of a deployment come one after another: until then some know what others don't."""
+_NAMES_SHOWN: Final = 3
 LEASE_SECONDS: Final = 60.0
 """For which a lease may be over: every claim frees those of its topic, and every sweep all."""
 _SWEEPS: Final = 4
@@ -50,6 +53,10 @@ class Topic(NamedTuple):
     dead: int
     oldest_due_age: float
     """Seconds; 0 when nothing is due."""
+    postponed: int
+    longest_postponed: float
+    """Seconds since the first of them was postponed first."""
+    postponed_names: tuple[PostponedName, ...]
     listeners: int | None
     """How many processes wait for its hints; None when the server does not tell."""
 
@@ -86,7 +93,8 @@ async def look_at_topics(
     commands: list[Command] = []
     for name, keys in wanted:
         sets = {part: keys.topic(name, part) for part in script.keys}
-        commands.append(("EVALSHA", script.sha, *script.arrange(sets, {})))
+        args = {"base": keys.base, "topic": name}
+        commands.append(("EVALSHA", script.sha, *script.arrange(sets, args)))
     loaded = await nodes.ask_each(("SCRIPT", "LOAD", script.source))
     replies = await nodes.ask(commands)
     counts = await _count_listeners(nodes, facts, names)
@@ -195,7 +203,11 @@ def check_topics(facts: Facts, names: Sequence[str], topics: Sequence[Topic]) ->
         return [Finding(name="queue", level="unknown", text=text, advice="see scripts")]
     if not topics:
         return [Finding(name="queue", level="ok", text="No message was ever sent")]
-    return [*map(check_queue, topics), check_dead(facts, topics)]
+    return [
+        *map(check_queue, topics),
+        check_postponed(topics),
+        check_dead(facts, topics),
+    ]
 
 
 def check_queue(topic: Topic) -> Finding:
@@ -203,7 +215,8 @@ def check_queue(topic: Topic) -> Finding:
     counts = f"{topic.ready:,} ready, {topic.leased:,} leased, {topic.held:,} held, "
     text = f"{topic.name}: {counts}{topic.delayed:,} delayed"
     figures: dict[str, Any] = {"topic": topic.name, **topic._asdict()}
-    del figures["name"], figures["dead"]
+    for name in ("name", "dead", "postponed", "longest_postponed", "postponed_names"):
+        del figures[name]
     if topic.oldest_due_age <= _DUE_SECONDS:
         return Finding(name="queue", level="ok", text=text, figures=figures)
     text += f"; the oldest has been due for {duration(topic.oldest_due_age)}"
@@ -214,6 +227,39 @@ def check_queue(topic: Topic) -> Finding:
     else:
         advice = "are workers running? `redis-world worker MODULE` starts one"
     return Finding(name="queue", level="warning", text=text, advice=advice, figures=figures)
+
+
+def check_postponed(topics: Sequence[Topic]) -> Finding:
+    """Whether there are messages that no worker knows the workflow or the step of."""
+    total = sum(topic.postponed for topic in topics)
+    longest = max((topic.longest_postponed for topic in topics), default=0.0)
+    figures: dict[str, Any] = {"postponed": total, "longest_postponed": longest}
+    if not total:
+        text = "Every message has found a worker that knows it"
+        return Finding(name="postponed", level="ok", text=text, figures=figures)
+    names = sorted(
+        (name for topic in topics for name in topic.postponed_names), key=lambda name: -name.age
+    )
+    text = f"{amount(total, 'message')} postponed by all workers so far: "
+    text += ", ".join(f"{_wanted(name)} for {duration(name.age)}" for name in names[:_NAMES_SHOWN])
+    if len(names) > _NAMES_SHOWN:
+        text += " and others"
+    if longest <= _POSTPONED_SECONDS:
+        return Finding(name="postponed", level="ok", text=text, figures=figures)
+    return Finding(
+        name="postponed",
+        level="warning",
+        text=text,
+        advice="start a worker with the module that has them: `redis-world worker MODULE`; their "
+        "runs wait until then",
+        figures=figures,
+    )
+
+
+def _wanted(name: PostponedName) -> str:
+    if name.step_name is not None:
+        return f"step {name.step_name}"
+    return f"workflow {name.queue_name.partition('wkf_workflow_')[2]}"
 
 
 def check_dead(facts: Facts, topics: Sequence[Topic]) -> Finding:

@@ -8,14 +8,15 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any, Final
 
 from vercel.queue import DuplicateSubscriptionError
-from vercel.workflow._internal import core
+from vercel.workflow._internal import core, runtime
 from vercel.workflow._internal import world as w
+from vercel.workflow._internal.errors import StepNotRegisteredError
 from vercel.workflow._internal.serialization import PayloadEncoder
 from vercel.workflow.errors import FatalError
 
 from redis_world import RedisWorld, errors
 from redis_world.codec import Duration
-from redis_world.messages import step_of
+from redis_world.messages import run_of, step_of
 from redis_world.models import Event, EventResult, Page, ResolveData
 from redis_world.paging import DEFAULT_LIMIT
 from redis_world.runs import TERMINAL
@@ -28,7 +29,7 @@ from redis_world.vercel.translation import (
     expired,
     translate,
 )
-from redis_world.worker import Handler, Worker
+from redis_world.worker import Handler, Postpone, Worker
 
 __all__ = ["VercelWorld"]
 
@@ -136,7 +137,7 @@ class VercelWorld(w.World):
                 f"two registries of workflows have the topic {queue_name_prefix!r}: give one of "
                 "them a namespace of its own, Workflows(namespace=...)"
             )
-        self.handlers[queue_name_prefix] = _Delivery(handler)
+        self.handlers[queue_name_prefix] = _Delivery(handler, self.world)
 
         async def http_handler(request: w.HTTPRequest) -> w.HTTPResponse:  # noqa: ARG001
             return w.HTTPResponse.json(
@@ -296,16 +297,50 @@ class VercelWorld(w.World):
 class _Delivery:
     """A registry's handler, each call of which is a delivery of its own."""
 
-    def __init__(self, handler: w.QueueHandler) -> None:
+    def __init__(self, handler: w.QueueHandler, world: RedisWorld) -> None:
         self.handler = handler
+        self._registry = _registry_of(handler)
+        self._world = world
 
     async def __call__(
         self, payload: dict[str, Any], /, *, attempt: int, queue_name: str, message_id: str
     ) -> w.QueueContinuation | None:
+        if not self._knows(payload, queue_name) and not await self._has_ended(run_of(payload)):
+            # The SDK would fail the step, or the run: another worker may know it.
+            raise Postpone
         with delivery(queue_name, is_replay=not step_of(payload)):
             return await self.handler(
                 payload, attempt=attempt, queue_name=queue_name, message_id=message_id
             )
+
+    def _knows(self, payload: dict[str, Any], queue_name: str) -> bool:
+        """Whether the SDK will find the workflow or the step that a message asks for.
+
+        A message that asks for neither, such as a health check, is the SDK's to judge.
+        """
+        registry = self._registry
+        if not isinstance(registry, core.Workflows) or not run_of(payload):
+            return True
+        try:
+            if step_of(payload):
+                registry._get_step(payload["stepName"])  # noqa: SLF001 - the SDK's own look-up
+            else:
+                name = runtime._workflow_name_from_queue(queue_name)  # noqa: SLF001 - likewise
+                registry._get_workflow(name)  # noqa: SLF001 - likewise
+        except StepNotRegisteredError:
+            return False
+        except (KeyError, TypeError):
+            # Without a name it is no message of the SDK's making: it says so itself.
+            return bool(step_of(payload))
+        return True
+
+    async def _has_ended(self, run_id: str) -> bool:
+        """Whether the SDK has only to see that nothing is left to do."""
+        try:
+            run = await self._world.runs.get(run_id, resolve_data="none")
+        except errors.RunNotFoundError:
+            return False
+        return run.status in TERMINAL
 
 
 @contextlib.contextmanager

@@ -31,6 +31,10 @@ class _Row(NamedTuple):
 
     def to_wire(self) -> dict[str, Any]:
         counts = dataclasses.asdict(self.stats)
+        counts["postponed_names"] = [
+            {to_camel(name): value for name, value in each._asdict().items()}
+            for each in self.stats.postponed_names
+        ]
         return {"topic": self.topic, **{to_camel(name): each for name, each in counts.items()}}
 
 
@@ -50,6 +54,16 @@ def _oldest(row: _Row) -> Text:
     return Text(duration(seconds), "red" if seconds > _OLD_SECONDS else "") if seconds else Text()
 
 
+def _longest(row: _Row) -> Text:
+    seconds = row.stats.longest_postponed
+    return Text(duration(seconds), "red" if seconds > _OLD_SECONDS else "") if seconds else Text()
+
+
+def _unknown(row: _Row) -> str:
+    """What postponed messages ask for: names of steps, and queues of workflows."""
+    return ", ".join(each.step_name or each.queue_name for each in row.stats.postponed_names)
+
+
 _LISTING: Final = Listing[_Row](
     "topics",
     [
@@ -60,6 +74,9 @@ _LISTING: Final = Listing[_Row](
         _count("held"),
         _count("dead", "red"),
         Column("oldest due", lambda row: f"{row.stats.oldest_due_age:.3f}", _oldest, right=True),
+        _count("postponed", "yellow"),
+        Column("for", lambda row: f"{row.stats.longest_postponed:.3f}", _longest, right=True),
+        Column("nobody knows", _unknown, _unknown),
     ],
     _Row.to_wire,
 )
@@ -77,9 +94,12 @@ def queue(
 
     ready: due now. delayed: due later. leased: being handled. held: due, and
     waiting for another one of their run. dead: given up, see `dead list`.
+    postponed: ready or delayed, of a workflow or step that the workers so far
+    do not know.
 
-    The fields in a pipe: topic, these counts, and for how many seconds the
-    oldest due message has been waiting.
+    The fields in a pipe: topic, the first five counts, for how many seconds the
+    oldest due message has been waiting, the postponed, for how many seconds the
+    first of them has been, and what they ask for.
     """
     output = Output.choose(as_json=as_json)
     check_watch(output, watch=watch)

@@ -27,12 +27,14 @@ class Folded:
     Attributes:
         slot: of its creation.
         fields: its hash.
+        op: the request that created it.
         is_lazy: whether it is a step that a replay has begun by itself, without a message.
         is_dead: whether it is a hook that nobody may read any more, and that is not deleted yet.
     """
 
     slot: int
     fields: Hash
+    op: bytes = b""
     is_lazy: bool = False
     is_dead: bool = False
 
@@ -111,15 +113,21 @@ def _new_step(entry: Entry) -> Folded:
     }
     if entry.payload:
         fields["input_slot"] = entry.stored_slot
-    return Folded(entry.slot, fields)
+    return Folded(entry.slot, fields, entry.op)
 
 
 def _start(step: Folded, entry: Entry) -> None:
-    step.is_lazy = step.is_lazy or entry.is_second
+    step.is_lazy = step.is_lazy or entry.is_second or _is_born_running(step, entry)
     step.fields["status"] = b"running"
     step.fields["attempt"] = b"%d" % (int(step.fields["attempt"]) + 1)
     step.fields.setdefault("started_at", entry.at)
     step.fields.pop("retry_after", None)
+
+
+def _is_born_running(step: Folded, entry: Entry) -> bool:
+    """Whether one batch has created the step and started it: its events are `<op>/<place>`."""
+    batch = step.op.rpartition(b"/")[0]
+    return batch != b"" and batch == entry.op.rpartition(b"/")[0]
 
 
 def _retry(step: Folded, entry: Entry) -> None:

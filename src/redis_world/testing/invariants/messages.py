@@ -122,7 +122,21 @@ def violations_of_messages(snapshot: Snapshot, messages: Messages) -> list[str]:
     topics = {name.owner for name in snapshot.texts if name.kind.startswith("queue:")}
     known = {member for members in snapshot.sets.values() for member in members}
     wrong += (f"topics: {topic} is missing" for topic in sorted(topics - known))
-    return [*wrong, *_of_keys(snapshot, messages)]
+    return [*wrong, *_of_declined(snapshot, messages), *_of_keys(snapshot, messages)]
+
+
+def _of_declined(snapshot: Snapshot, messages: Messages) -> Iterable[str]:
+    """What workers have declined is due, and was postponed since the time that is told."""
+    for name in snapshot.of_kind("queue:declined"):
+        for message_id, since in snapshot.zset(name.kind, name.owner).items():
+            message = messages.stored.get((name.owner, message_id))
+            spelled = f"queue:{name.owner}:declined: {message_id}"
+            if message is None:
+                yield f"{spelled} is not there"
+            elif message.place != "due":
+                yield f"{spelled} is {message.place}, not due"
+            elif not message.number("postponed") or since != message.number("postponed_since"):
+                yield f"{spelled} was not postponed at {since:.0f}"
 
 
 def _of_message(message: StoredMessage, score: float | None) -> Iterable[str]:

@@ -65,7 +65,7 @@ TYPES: Final = {
     "releases": "zset",
     "waited": "hash",
     "tokens": "string",
-    **{f"queue:{place}": "zset" for place in PLACES},
+    **{f"queue:{place}": "zset" for place in (*PLACES, "declined")},
     "queue:message": "hash",
     "queue:key": "string",
 }
@@ -136,7 +136,7 @@ def _of_run(run_id: str, parts: list[str]) -> KeyName | None:
 
 def _of_topic(topic: str, parts: list[str]) -> KeyName | None:
     match parts:
-        case [place] if place in PLACES:
+        case [place] if place in PLACES or place == "declined":
             return KeyName(f"queue:{place}", topic)
         case ["message", message_id]:
             return KeyName("queue:message", topic, message_id)

@@ -24,6 +24,7 @@ __all__ = [
     "free",
     "message_of",
     "outstanding_of",
+    "postpone",
     "push",
 ]
 
@@ -119,28 +120,49 @@ def _step_has_ended(state: State, message: StoredMessage) -> bool:
 def claim(
     state: State, topic: str, *, receipt: str, limit: int, lease_ms: int
 ) -> list[StoredMessage]:
-    """Lease messages that are due, by due time and id; a run has one leased replay at most."""
+    """Lease messages that are due, by due time and id; a run has one leased replay at most.
+
+    Behind them, what other workers have postponed and this one has not, the newest first.
+    """
     expire(state, topic)
     now = state.now_ms()
     claimed: list[StoredMessage] = []
-    for message in _in_order(state, topic, "due"):
+    due = _in_order(state, topic, "due")
+    for message in due:
         if message.due_at > now or len(claimed) == limit:
             break
-        if message.is_replay and state.config.serialize_runs and _leases_replay(state, message):
-            message.place = "held"
+        if _must_wait(state, message):
+            message.place, message.is_offered = "held", False
             continue
-        message.place = "leased"
-        message.attempt += 1
-        message.receipt = receipt
-        message.lease_ends_at = now + lease_ms
-        if message.is_replay:
-            queue = queue_of(state, message.run_id)
-            queue.debt = None
-            # From its delivery on a wake absorbs no more: what is sent now, it may not see.
-            if queue.wake == message.message_id:
-                queue.wake = None
+        _lease(state, message, receipt, now + lease_ms)
         claimed.append(message)
+    worker = receipt.partition("/")[0]
+    offered = [m for m in due if m.place == "due" and m.is_offered]
+    for message in sorted(offered, key=lambda m: (m.postponed_since, m.message_id), reverse=True):
+        if len(claimed) == limit:
+            break
+        if worker not in message.declined_by and not _must_wait(state, message):
+            _lease(state, message, receipt, now + lease_ms)
+            claimed.append(message)
     return claimed
+
+
+def _must_wait(state: State, message: StoredMessage) -> bool:
+    """Whether a replay of its run is leased."""
+    return message.is_replay and state.config.serialize_runs and _leases_replay(state, message)
+
+
+def _lease(state: State, message: StoredMessage, receipt: str, until: int) -> None:
+    message.place, message.is_offered = "leased", False
+    message.attempt += 1
+    message.receipt = receipt
+    message.lease_ends_at = until
+    if message.is_replay:
+        queue = queue_of(state, message.run_id)
+        queue.debt = None
+        # From its delivery on a wake absorbs no more: what is sent now, it may not see.
+        if queue.wake == message.message_id:
+            queue.wake = None
 
 
 def _in_order(state: State, topic: str, place: str) -> list[StoredMessage]:
@@ -165,7 +187,7 @@ def expire(state: State, topic: str) -> int:
     ]
     for message in expired:
         message.lost_leases += 1
-        if message.lost_leases > state.config.max_lost_leases:
+        if message.lost_leases >= state.config.max_lost_leases:
             bury(state, message, "max_lost_leases")
         else:
             free(state, message, due_at=now)
@@ -178,6 +200,20 @@ def free(state: State, message: StoredMessage, *, due_at: int) -> None:
     message.receipt = ""
     message.due_at = due_at
     _release_held(state, message)
+
+
+def postpone(state: State, message: StoredMessage, *, due_at: int, step_name: str) -> None:
+    """End a lease that this worker has no use for: others may have the message before its time."""
+    worker = message.receipt.partition("/")[0]
+    message.attempt -= 1
+    message.postponed += 1
+    if message.postponed_since is None:
+        message.postponed_since = state.now_ms()
+    if worker not in message.declined_by:
+        message.declined_by = (*message.declined_by, worker)
+    message.step_name = step_name
+    message.is_offered = True
+    free(state, message, due_at=due_at)
 
 
 def bury(state: State, message: StoredMessage, reason: str) -> None:

@@ -30,7 +30,7 @@ from redis_world.models import (
 )
 from redis_world.paging import event_cursor, parse_event_cursor
 from redis_world.testing.reference import hook_rules, run_rules, step_rules, wait_rules
-from redis_world.testing.reference.debts import owe_for_event, tidy
+from redis_world.testing.reference.debts import owe_for_event, queue_of, tidy
 from redis_world.testing.reference.delivery import message_of, push
 from redis_world.testing.reference.pages import page_of_log
 from redis_world.testing.reference.request import check_text, prepare
@@ -240,6 +240,9 @@ class ReferenceEvents:
         if kind == "step_created":
             created.add(corr)
         owe_for_event(self._state, write, outcome, None)
+        if item.is_born_running and kind == "step_started":
+            # As after a lazy start it is the matter of the replay that runs it.
+            queue_of(self._state, run_id).step_debts.pop(corr, None)
         tidy(self._state, run_id)
         return self._result(write, outcome, resolve_data)
 

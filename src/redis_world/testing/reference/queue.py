@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from redis_world.codec import Duration, decode_data, from_ms, to_duration_ms
 from redis_world.errors import InvalidInputError, MessageNotFoundError
@@ -16,10 +16,12 @@ from redis_world.messages import (
     Message,
     backoff,
     check_topic,
+    patience,
+    step_name_of,
 )
 from redis_world.models import Page
 from redis_world.paging import DEFAULT_LIMIT
-from redis_world.queue import MAX_CLAIM, Claim, QueueStats
+from redis_world.queue import MAX_CLAIM, Claim, PostponedName, QueueStats
 from redis_world.testing.reference import delivery
 from redis_world.testing.reference.debts import restart_looks, tidy
 from redis_world.testing.reference.pages import make_page
@@ -35,6 +37,7 @@ class ReferenceQueue:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._worker = new_request_id()
 
     async def send(
         self,
@@ -66,7 +69,12 @@ class ReferenceQueue:
         return (await self.claim_batch(topic, limit=limit, lease=lease)).messages
 
     async def claim_batch(
-        self, topic: str, *, limit: int = 10, lease: Duration = _DEFAULT_LEASE
+        self,
+        topic: str,
+        *,
+        limit: int = 10,
+        lease: Duration = _DEFAULT_LEASE,
+        worker: str | None = None,
     ) -> Claim:
         """Lease messages as `claim` does, and tell when to come again.
 
@@ -78,7 +86,7 @@ class ReferenceQueue:
         claimed = delivery.claim(
             self._state,
             topic,
-            receipt=new_request_id(),
+            receipt=f"{worker or self._worker}/{new_request_id()}",
             limit=limit,
             lease_ms=_positive_ms(lease, "lease"),
         )
@@ -88,7 +96,7 @@ class ReferenceQueue:
             if message.topic == topic and message.place in ("due", "leased")
         ]
         wait = max(0, min(times) - self._state.now_ms()) / 1000 if times else None
-        return Claim([_message(each) for each in claimed], more=False, wait=wait)
+        return Claim([self._message(each) for each in claimed], more=False, wait=wait)
 
     async def ack(self, message: Message, *, follow_up: FollowUp | None = None) -> bool:
         """End a leased message; with a continuation, in one step.
@@ -140,7 +148,7 @@ class ReferenceQueue:
             return False
         leased.failures += 1
         leased.last_error = error.encode("utf-8", "replace")[:4096].decode("utf-8", "replace")
-        if leased.failures > self._state.config.max_failures:
+        if leased.failures >= self._state.config.max_failures:
             delivery.bury(self._state, leased, "max_failures")
         else:
             delivery.free(self._state, leased, due_at=self._state.now_ms() + delay_ms)
@@ -157,6 +165,29 @@ class ReferenceQueue:
             return False
         leased.attempt -= 1
         delivery.free(self._state, leased, due_at=self._state.now_ms())
+        return True
+
+    async def postpone(self, message: Message, delay: Duration | None = None) -> bool:
+        """Return a leased message that is not for this worker, or not yet.
+
+        Args:
+            message: the leased message.
+            delay: until it is due; None: `patience`, which grows with each time.
+
+        Returns:
+            False when the lease was lost: then nothing has changed.
+        """
+        seconds = patience(message.postponed) if delay is None else delay
+        delay_ms = to_duration_ms(seconds, "delay")
+        leased = self._leased(message)
+        if leased is None:
+            return False
+        delivery.postpone(
+            self._state,
+            leased,
+            due_at=self._state.now_ms() + delay_ms,
+            step_name=step_name_of(message.payload),
+        )
         return True
 
     async def extend(self, message: Message, *, lease: Duration = _DEFAULT_LEASE) -> bool:
@@ -180,6 +211,8 @@ class ReferenceQueue:
         ready = [m for m in of_topic if m.place == "due" and m.due_at <= now]
         held = [m for m in of_topic if m.place == "held"]
         oldest = min((m.due_at for m in ready + held), default=now)
+        postponed = [m for m in of_topic if m.is_offered]
+        names = _postponed_names(postponed, now)
         return QueueStats(
             ready=len(ready),
             delayed=sum(m.place == "due" for m in of_topic) - len(ready),
@@ -187,6 +220,9 @@ class ReferenceQueue:
             held=len(held),
             dead=sum(m.place == "dead" for m in of_topic),
             oldest_due_age=max(0, now - oldest) / 1000,
+            postponed=len(postponed),
+            longest_postponed=names[0].age if names else 0.0,
+            postponed_names=names[:20],
         )
 
     async def topics(self) -> list[str]:
@@ -211,7 +247,7 @@ class ReferenceQueue:
             "dead_letters",
             self._dead(topic),
             place=lambda letter: (letter.died_at, letter.message_id),
-            view=_dead_letter,
+            view=self._dead_letter,
             limit=limit,
             cursor=cursor,
             show=lambda place: f"{place[0]}:{place[1]}",
@@ -242,6 +278,9 @@ class ReferenceQueue:
             failures=0,
             lost_leases=0,
             last_error=None,
+            postponed=0,
+            postponed_since=None,
+            declined_by=(),
         )
         return delivery.push(self._state, again)
 
@@ -287,39 +326,67 @@ class ReferenceQueue:
             restart_looks(self._state, letter)
             tidy(self._state, letter.run_id)
 
+    def _content(self, stored: StoredMessage) -> tuple[dict[str, Any], dict[str, str] | None]:
+        """Payload and headers; of a run whose user data is deleted, only what it is about."""
+        run = self._state.runs.get(stored.run_id)
+        if run is None or not run.has_expired:
+            headers = decode_data(stored.headers) if stored.headers else None
+            return decode_data(stored.body), headers
+        payload = {"runId": stored.run_id}
+        if stored.step_id:
+            step = run.steps.get(stored.step_id)
+            payload["stepId"] = stored.step_id
+            payload["stepName"] = "" if step is None else step.fields["step_name"]
+        return payload, None
 
-def _message(stored: StoredMessage) -> Message:
-    return Message(
-        message_id=stored.message_id,
-        queue_name=stored.queue_name,
-        payload=decode_data(stored.body),
-        headers=decode_data(stored.headers) if stored.headers else None,
-        deployment_id=stored.deployment_id or None,
-        idempotency_key=stored.key or None,
-        attempt=stored.attempt,
-        failures=stored.failures,
-        receipt=stored.receipt,
-        enqueued_at=from_ms(stored.enqueued_at),
-        due_at=from_ms(stored.due_at),
-    )
+    def _message(self, stored: StoredMessage) -> Message:
+        payload, headers = self._content(stored)
+        since = stored.postponed_since
+        return Message(
+            message_id=stored.message_id,
+            queue_name=stored.queue_name,
+            payload=payload,
+            headers=headers,
+            deployment_id=stored.deployment_id or None,
+            idempotency_key=stored.key or None,
+            attempt=stored.attempt,
+            failures=stored.failures,
+            receipt=stored.receipt,
+            enqueued_at=from_ms(stored.enqueued_at),
+            due_at=from_ms(stored.due_at),
+            postponed=stored.postponed,
+            postponed_since=None if since is None else from_ms(since),
+        )
+
+    def _dead_letter(self, stored: StoredMessage) -> DeadLetter:
+        payload, headers = self._content(stored)
+        run = self._state.runs.get(stored.run_id)
+        return DeadLetter(
+            message_id=stored.message_id,
+            queue_name=stored.queue_name,
+            payload=payload,
+            headers=headers,
+            deployment_id=stored.deployment_id or None,
+            idempotency_key=stored.key or None,
+            reason=stored.reason,
+            last_error=None if run is not None and run.has_expired else stored.last_error,
+            attempt=stored.attempt,
+            failures=stored.failures,
+            lost_leases=stored.lost_leases,
+            enqueued_at=from_ms(stored.enqueued_at),
+            died_at=from_ms(stored.died_at),
+        )
 
 
-def _dead_letter(stored: StoredMessage) -> DeadLetter:
-    return DeadLetter(
-        message_id=stored.message_id,
-        queue_name=stored.queue_name,
-        payload=decode_data(stored.body),
-        headers=decode_data(stored.headers) if stored.headers else None,
-        deployment_id=stored.deployment_id or None,
-        idempotency_key=stored.key or None,
-        reason=stored.reason,
-        last_error=stored.last_error,
-        attempt=stored.attempt,
-        failures=stored.failures,
-        lost_leases=stored.lost_leases,
-        enqueued_at=from_ms(stored.enqueued_at),
-        died_at=from_ms(stored.died_at),
-    )
+def _postponed_names(postponed: Sequence[StoredMessage], now: int) -> tuple[PostponedName, ...]:
+    """What they ask for, each once, the longest postponed first."""
+    ages: dict[tuple[str, str], float] = {}
+    for message in postponed:
+        name = message.queue_name, message.step_name
+        age = max(0, now - (message.postponed_since or now)) / 1000
+        ages[name] = max(age, ages.get(name, 0.0))
+    names = [PostponedName(queue, step or None, age) for (queue, step), age in ages.items()]
+    return tuple(sorted(names, key=lambda name: (-name.age, name.queue_name)))
 
 
 def _positive_ms(duration: Duration, what: str) -> int:

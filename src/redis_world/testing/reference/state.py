@@ -132,6 +132,14 @@ class StoredMessage:
     lost_leases: int = 0
     receipt: str = ""
     lease_ends_at: int = 0
+    postponed: int = 0
+    postponed_since: int | None = None
+    declined_by: tuple[str, ...] = ()
+    """Workers that have postponed it."""
+    is_offered: bool = False
+    """Whether it is due, and others may have it before its time."""
+    step_name: str = ""
+    """Of the step that it asked for when it was postponed."""
     last_error: str | None = None
     reason: str = ""
     died_at: int = 0

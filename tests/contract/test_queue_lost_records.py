@@ -1,0 +1,226 @@
+"""Messages whose record is gone, evicted or deleted by hand: the topic goes on (section 7)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+
+from redis_world import RedisWorld
+from redis_world.errors import MessageNotFoundError
+from redis_world.testing import ManualClock, check_invariants
+from support import events as e
+from support.backends import Backend
+from support.queue_tools import (
+    LEASED_CALLS,
+    TOPIC,
+    claim_one,
+    claimed_ids,
+    content,
+    finish_run,
+    health_check,
+    outcome,
+    owed,
+    send,
+    start_run,
+    step,
+    wake,
+)
+
+Clocked = tuple[RedisWorld, ManualClock]
+
+
+def evict(backend: Backend, *message_ids: str) -> None:
+    """Let records vanish, as a server does that evicts keys."""
+    with contextlib.closing(backend.client()) as client:
+        for message_id in message_ids:
+            (key,) = client.scan_iter(f"*:message:{message_id}", count=1000)
+            client.delete(key)
+
+
+def lost_ones(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The messages that were told of as lost, at the level of errors, with their topic."""
+    return [
+        str(record.args[0])
+        for record in caplog.records
+        if record.levelno == logging.ERROR
+        and isinstance(record.args, tuple)
+        and record.args[1:] == (TOPIC,)
+        and "is lost" in record.getMessage()
+    ]
+
+
+# Contract: 7.delivery
+@pytest.mark.parametrize("place", ["due", "postponed"])
+async def test_a_claim_goes_on_behind_it(
+    backend: Backend, world: RedisWorld, caplog: pytest.LogCaptureFixture, place: str
+) -> None:
+    ids = [await send(world, health_check(n)) for n in range(5)]
+    if place == "postponed":
+        for message in await world.queue.claim(TOPIC):
+            await world.queue.postpone(message, 3600)
+    evict(backend, ids[0], ids[2], ids[4])
+    claim = await world.queue.claim_batch(TOPIC, worker="other")
+    assert sorted(m.message_id for m in claim.messages) == sorted([ids[1], ids[3]])
+    assert sorted(lost_ones(caplog)) == sorted([ids[0], ids[2], ids[4]])
+    for message in claim.messages:
+        assert await world.queue.ack(message)
+    assert await claimed_ids(world) == []
+    stats = await world.queue.stats(TOPIC)
+    assert (stats.ready, stats.delayed, stats.leased, stats.postponed) == (0, 0, 0, 0)
+    await check_invariants(world)
+
+
+# Contract: 7.lease
+@pytest.mark.parametrize("finder", ["claim", "sweep"])
+async def test_a_lease_of_it_ends(
+    backend: Backend, clocked: Clocked, caplog: pytest.LogCaptureFixture, finder: str
+) -> None:
+    world, clock = clocked
+    ids = [await send(world, health_check(n)) for n in range(3)]
+    assert len(await world.queue.claim(TOPIC, lease=5)) == 3
+    evict(backend, ids[1])
+    await clock.advance(5)
+    if finder == "sweep":
+        assert (await world.sweep())["expired_leases"] == 3
+    assert sorted(await claimed_ids(world)) == sorted([ids[0], ids[2]])
+    assert lost_ones(caplog) == [ids[1]]
+    await check_invariants(world)
+
+
+# Contract: 7.receipts
+@pytest.mark.parametrize("name", LEASED_CALLS)
+async def test_its_holder_has_lost_the_lease(
+    backend: Backend, world: RedisWorld, name: str
+) -> None:
+    sent = await send(world, content(1))
+    message = await claim_one(world)
+    evict(backend, sent)
+    assert await LEASED_CALLS[name](world, message) is False
+
+
+# Contract: 7.dead letters
+async def test_dead_letters_go_on_behind_it(
+    backend: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with backend.world(max_failures=1) as world:
+        ids = [await send(world, health_check(n)) for n in range(6)]
+        for message in await world.queue.claim(TOPIC):
+            await world.queue.retry(message, error="no")
+        evict(backend, ids[0], ids[3])
+        assert isinstance(await outcome(world.queue.redrive(ids[3])), MessageNotFoundError)
+        page = await world.queue.dead_letters(TOPIC, limit=2)
+        found = [*page.data]
+        while page.has_more:
+            assert page.data
+            page = await world.queue.dead_letters(TOPIC, limit=2, cursor=page.cursor)
+            found += page.data
+        assert sorted(letter.message_id for letter in found) == sorted(
+            [ids[1], ids[2], ids[4], ids[5]]
+        )
+        assert sorted(lost_ones(caplog)) == sorted([ids[0], ids[3]])
+        evict(backend, ids[1])
+        assert await world.queue.redrive_all(TOPIC) == 3
+        await check_invariants(world)
+
+
+async def test_a_purge_goes_on_behind_it(backend: Backend) -> None:
+    async with backend.world(max_failures=1) as world:
+        ids = [await send(world, health_check(n)) for n in range(3)]
+        for message in await world.queue.claim(TOPIC):
+            await world.queue.retry(message, error="no")
+        evict(backend, ids[1])
+        assert await world.queue.purge_dead_letters(TOPIC) == 3
+        await check_invariants(world)
+
+
+Repair = Callable[[RedisWorld, str], Awaitable[str]]
+
+
+async def _send_the_step_again(world: RedisWorld, run_id: str) -> str:
+    return await send(world, step("s", run_id), idempotency_key="s")
+
+
+async def _wake(world: RedisWorld, run_id: str) -> str:
+    return await send(world, wake(run_id))
+
+
+async def _send_the_key_again(world: RedisWorld, run_id: str) -> str:
+    return await send(world, content(2, run_id), idempotency_key="k")
+
+
+WAYS: Final[dict[str, tuple[dict[str, Any], dict[str, str], Repair]]] = {
+    "a step": ({"stepId": "s", "stepName": "n"}, {"idempotency_key": "s"}, _send_the_step_again),
+    "a wake": ({}, {}, _wake),
+    "a key": ({"number": 1}, {"idempotency_key": "k"}, _send_the_key_again),
+}
+
+
+# Contract: 7.idempotency
+@pytest.mark.parametrize("leased", [False, True], ids=["due", "leased"])
+@pytest.mark.parametrize("what", WAYS)
+async def test_a_new_message_takes_its_place(
+    backend: Backend, world: RedisWorld, what: str, leased: bool
+) -> None:
+    """Its run names it in its bookkeeping: nobody may be merged into nothing, or wait for it."""
+    run_id = await e.new_run(world)
+    payload, options, repair = WAYS[what]
+    sent = await send(world, {"runId": run_id, **payload}, **options)
+    if leased:
+        await claim_one(world)
+    evict(backend, sent)
+    again = await repair(world, run_id)
+    assert again != sent
+    message = await claim_one(world)
+    assert message.message_id == again
+    assert await world.queue.ack(message)
+
+
+# Contract: 7.one replay per run
+async def test_held_replays_do_not_wait_for_it(backend: Backend, world: RedisWorld) -> None:
+    sent = await send(world, content(1))
+    leased = await claim_one(world)
+    held = [await send(world, content(n)) for n in range(2, 5)]
+    assert await claimed_ids(world) == []
+    evict(backend, sent, held[0])
+    assert await world.queue.ack(leased) is False
+    last = await send(world, content(5))
+    (message,) = await world.queue.claim(TOPIC)
+    assert message.message_id == last
+    got = []
+    while True:
+        assert await world.queue.ack(message)
+        if not (messages := await world.queue.claim(TOPIC)):
+            break
+        (message,) = messages
+        got.append(message.message_id)
+    assert got == held[1:]
+
+
+# Contract: 7.no run is left behind
+async def test_a_run_that_is_owed_a_wake_gets_it(backend: Backend, clocked: Clocked) -> None:
+    world, clock = clocked
+    run_id = await start_run(world)
+    wakes = [await send(world, wake(run_id)), await send(world, content(1, run_id))]
+    await world.queue.ack(await claim_one(world))
+    evict(backend, wakes[1])
+    await e.write(world, run_id, e.lazy_start("s"), e.step_completed("s"))
+    assert run_id in await owed(world, run_id)
+    await clock.advance(60)
+    assert (await world.sweep())["woken_runs"] == 1
+    (message,) = await world.queue.claim(TOPIC)
+    assert message.run_id == run_id
+
+
+# Contract: 5.run retention
+async def test_its_run_is_removed(backend: Backend, world: RedisWorld) -> None:
+    run_id = await start_run(world)
+    ids = [await send(world, content(n, run_id)) for n in range(3)]
+    await finish_run(world, run_id)
+    evict(backend, ids[1])
+    assert await world.prune(0) == 1
+    await check_invariants(world)
+    assert await claimed_ids(world) == []
