@@ -32,7 +32,16 @@ from redis_world.testing import (
 from support import events as e
 from support.backends import KINDS, Backend
 from support.private_servers import needing, private_server
-from support.queue_tools import TOPIC, claim_one, content, send, start_run, wake
+from support.queue_tools import (
+    TOPIC,
+    claim_one,
+    content,
+    health_check,
+    send,
+    start_run,
+    step,
+    wake,
+)
 from support.until import until
 
 SAFE: Final = ("--appendonly", "yes", "--maxmemory", "100mb")
@@ -685,6 +694,30 @@ async def test_dead_letters(backend: Backend) -> None:
     finding = found["dead letters"]
     assert (finding.level, finding.figures) == ("warning", {"dead": 1})
     assert f"`redis-world dead list --namespace {world.config.namespace}`" in finding.advice
+
+
+async def test_workflows_that_nobody_knows(clocked: Clocked, backend: Backend) -> None:
+    """A deployment takes a while; what is unknown for longer is missing."""
+    world, clock = clocked
+    await send(world, content(1), name=TOPIC + "workflow//shop//refund")
+    assert (await inside(world, backend))["postponed"].level == "ok"
+    await world.queue.postpone(await claim_one(world), 3600)
+    await clock.advance(30)
+    await send(world, step())
+    await world.queue.postpone(await claim_one(world), 3600)
+    await clock.advance(30)
+    finding = (await inside(world, backend))["postponed"]
+    assert (finding.level, finding.figures) == ("ok", {"postponed": 2, "longest_postponed": 60})
+    await clock.advance(60)
+    finding = (await inside(world, backend))["postponed"]
+    assert finding.level == "warning"
+    assert "workflow workflow//shop//refund for 2 min, step charge for 90 s" in finding.text
+    assert "redis-world worker" in finding.advice
+    for number in range(5):
+        await send(world, health_check(number), name=f"{TOPIC}w{number}")
+    for message in await world.queue.claim(TOPIC):
+        await world.queue.postpone(message, 3600)
+    assert "and others" in (await inside(world, backend))["postponed"].text
 
 
 async def test_leases_that_nobody_frees(clocked: Clocked, backend: Backend) -> None:

@@ -29,7 +29,7 @@ from redis_world.errors import (
 )
 from redis_world.queue import backoff
 from redis_world.testing import ManualClock, memory_world, redis_server
-from redis_world.worker import Continuation, Handler, Worker
+from redis_world.worker import Continuation, Handler, Postpone, Worker
 from support.backends import Backend
 from support.private_servers import any_kind
 from support.queue_tools import NAME, TOPIC, content, send, step
@@ -993,3 +993,64 @@ async def test_a_handler_of_no_topic() -> None:
     async with memory_world() as world:
         with pytest.raises((ConfigurationError, InvalidInputError), match="no topic"):
             await Worker(world, {"jobs": Recorder()}).run()
+
+
+# -- what is not for this worker -----------------------------------------------------------
+
+
+# Contract: 7.postpone
+async def test_a_handler_gives_a_message_to_others(world: RedisWorld) -> None:
+    """Nothing is counted, and the next one has it at once."""
+
+    def decline(_: int) -> None:
+        raise Postpone(3600)
+
+    declining, taking = Recorder(decline), Recorder()
+    async with at_work(world, declining):
+        sent = await send(world, content(1))
+        await declining.delivered(1)
+        async with at_work(world, taking):
+            await taking.delivered(1)
+            await nothing_left(world)
+    assert len(declining.deliveries) == 1
+    (delivery,) = taking.deliveries
+    assert (delivery["message_id"], delivery["attempt"]) == (sent, 1)
+
+
+# Contract: 7.postpone
+@pytest.mark.usefixtures("quick_looks")
+async def test_a_handler_gets_it_again_after_its_delay(
+    clocked: tuple[RedisWorld, ManualClock],
+) -> None:
+    world, clock = clocked
+    delays: list[float | None] = [7, None, None]
+
+    def not_yet(number: int) -> None:
+        if number <= len(delays):
+            raise Postpone(delays[number - 1])
+
+    seen = Recorder(not_yet)
+    async with at_work(world, seen):
+        await send(world, content(1))
+        for number, seconds in enumerate((7, 2, 4), 1):
+            await seen.delivered(number)
+            assert await delayed_by(world, clock) == seconds
+            await clock.advance(seconds)
+        await seen.delivered(4)
+        await nothing_left(world)
+    assert [each["attempt"] for each in seen.deliveries] == [1, 1, 1, 1]
+
+
+# Contract: 7.postpone
+@pytest.mark.parametrize("delay", [-1, "soon", float("inf")])
+async def test_a_delay_that_is_none_is_a_failure(world: RedisWorld, delay: Any) -> None:
+    seen = Recorder(lambda number: Postpone(delay) if number == 1 else None)
+    async with at_work(world, seen):
+        await send(world, content(1))
+        await seen.delivered(1)
+
+        async def failed() -> bool:
+            return (await world.queue.stats(TOPIC)).delayed == 1
+
+        await until(failed)
+    assert (await world.queue.stats(TOPIC)).postponed == 0
