@@ -16,6 +16,8 @@ from typing import Final, Protocol, TypeAlias
 
 import redis.exceptions
 
+from redis_world.outages import Outage
+
 __all__ = ["Connect", "Hear", "HintHub", "Subscriber", "Subscription", "heed_cancellation"]
 
 logger = logging.getLogger(__name__)
@@ -27,6 +29,9 @@ _DENIED_SECONDS: Final = 60.0
 """How long a user without rights on channels waits before it asks again."""
 _CONFIRM_SECONDS: Final = 1.0
 """How long a subscriber waits for the server's confirmation before it goes on without."""
+
+_SOURCE: Final = "notifications"
+"""What its outages are reported as."""
 
 
 Hear: TypeAlias = Callable[[bytes, bytes], None]
@@ -86,10 +91,16 @@ def heed_cancellation() -> None:
 
 
 class HintHub:
-    """All subscriptions of one event loop, over one connection that is opened on demand."""
+    """All subscriptions of one event loop, over one connection that is opened on demand.
 
-    def __init__(self, connect: Connect) -> None:
+    Args:
+        connect: opens a connection.
+        outage: is told when the connection is lost, and when it is back.
+    """
+
+    def __init__(self, connect: Connect, *, outage: Outage | None = None) -> None:
         self._connect = connect
+        self._outage = outage or Outage(lambda: "the server")
         self._task: asyncio.Task[None] | None = None
         self._subscriber: Subscriber | None = None
         self._waiters: dict[bytes, set[Subscription]] = {}
@@ -159,10 +170,19 @@ class HintHub:
             except redis.exceptions.NoPermissionError as error:
                 # As users of Redis are by default: no channel is theirs.
                 if not self._denied:
-                    logger.warning("without hints readers look by themselves: %s", error)
+                    logger.warning(
+                        "no permission to subscribe to notifications; polling every second: %s",
+                        error,
+                        extra={"event": "notifications.denied"},
+                    )
                 self._denied = True
             except Exception as error:  # noqa: BLE001 - whatever it is, readers go on without
-                logger.warning("hints are interrupted, readers look by themselves: %s", error)
+                self._outage.failed(
+                    _SOURCE,
+                    error,
+                    what="the notification connection to",
+                    meanwhile="polling every second until it is back",
+                )
             heed_cancellation()
             # At once where the connection was good for a while before it broke.
             if self._denied:
@@ -217,6 +237,7 @@ class HintHub:
         self._asked = False
         if kind == b"subscribe":
             self._denied = False
+            self._outage.succeeded(_SOURCE)
             self._awaited[channel] -= 1
             if self._awaited[channel] <= 0:
                 del self._awaited[channel]

@@ -865,3 +865,27 @@ async def test_a_blocking_caller_without_a_server() -> None:
         await asyncio.to_thread(caller.call_many, "waits/get", [WAITS_GET])
     caller.close()
     await world.aclose()
+
+
+# -- outages -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "where"),
+    [
+        ("redis://user:secret@db.example:7000/3", "db.example:7000"),
+        ("redis://db.example", "db.example:6379"),
+        ("unix:///run/redis.sock", "/run/redis.sock"),
+        ("redis+cluster://a:1,b:2", "a:1,b:2"),
+        ("memory://here", "memory://here"),
+    ],
+)
+def test_an_outage_names_the_server(
+    url: str, where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also from a thread that has no event loop, as the heartbeat's."""
+    outage = RedisWorld(url).connection.outage
+    thread = threading.Thread(target=outage.failed, args=("heartbeat", OSError("refused")))
+    thread.start()
+    thread.join()
+    assert caplog.messages == [f"lost Redis at {where}: refused"]

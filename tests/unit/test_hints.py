@@ -18,6 +18,7 @@ from redis_world import hints
 from redis_world.connection.subscriber import open_subscriber
 from redis_world.hints import Hear, HintHub, Subscriber, Subscription
 from redis_world.memory import memory_client
+from redis_world.outages import Outage
 from support.backends import Backend
 from support.hearing import noting
 from support.resp import fake_server
@@ -275,7 +276,38 @@ async def test_a_lost_connection_is_mended_and_told(
                 await until(lambda: client.publish("one", b"") == 1)
                 assert await one.wait(LONG)
     await hub.aclose()
-    assert "hints are interrupted" in caplog.text
+    assert "lost the notification connection" in caplog.text
+
+
+async def test_a_long_outage_is_told_once_and_so_is_its_end(
+    quick: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "redis_world.outages")
+    is_away = True
+    tries = 0
+
+    def connect() -> redis.asyncio.Redis:
+        nonlocal tries
+        tries += 1
+        if is_away:
+            raise redis.exceptions.ConnectionError("refused")
+        return memory_client("memory://back")
+
+    async def open_it(hear: Hear) -> Subscriber:
+        return await open_subscriber(connect(), hear)
+
+    hub = HintHub(open_it, outage=Outage(lambda: "redis:6379"))
+    async with hub.subscribe("one"):
+        await until(lambda: tries > 10)
+        is_away = False
+        await until(lambda: len(caplog.records) > 1)
+    await hub.aclose()
+    lost, back = (record.getMessage() for record in caplog.records)
+    assert lost == (
+        "lost the notification connection to redis:6379: refused; "
+        "polling every second until it is back"
+    )
+    assert back.startswith("reconnected after ")
 
 
 async def test_a_connection_lost_while_nobody_waits(
@@ -383,7 +415,7 @@ async def test_a_server_that_ends_each_connection_is_left_alone_for_a_while(
         hub = hub_over(lambda: redis.asyncio.Redis.from_url(server.url, protocol=2))
         async with hub.subscribe("one") as one:
             assert await one.wait(LONG), "it was confirmed"
-            await until(lambda: "hints are interrupted" in caplog.text)
+            await until(lambda: "lost the notification connection" in caplog.text)
             # Long enough for many connections, if there were any.
             assert not await one.wait(0.3)
         await hub.aclose()
@@ -415,7 +447,7 @@ async def test_a_server_that_does_not_speak_the_protocol(
         async with hub.subscribe("one"):
             await until(lambda: server.names.count(b"SUBSCRIBE") >= 3)
         await hub.aclose()
-    assert {record.name for record in caplog.records} == {"redis_world.hints"}
+    assert {record.name for record in caplog.records} == {"redis_world.outages"}
 
 
 async def test_a_line_that_went_dead_is_dropped(

@@ -40,6 +40,7 @@ from redis_world.connection.subscriber import open_subscriber
 from redis_world.hints import HintHub
 from redis_world.keys import Keys, Partitions
 from redis_world.lua import ScriptLibrary
+from redis_world.outages import Outage
 
 __all__ = ["Command", "Connection", "SyncCaller"]
 
@@ -137,6 +138,9 @@ class Connection:
     Raises:
         ConfigurationError: there is neither or both of URL and client, the URL is no server's,
             or the client can't be used.
+
+    Attributes:
+        outage: what tells the log that the server was lost, for all who notice.
     """
 
     def __init__(
@@ -151,6 +155,7 @@ class Connection:
         self.config = config
         self.partitions = Partitions(config.namespace, config.partitions)
         self._library = library
+        self.outage = Outage(lambda: self._source.describe(None))
         self._state: _LoopState | None = None
         self._clock_offset = 0.0
 
@@ -241,7 +246,9 @@ class Connection:
         state = self._for_this_loop()
         if state.hub is None:
             subscriber = state.routes.subscriber
-            state.hub = HintHub(lambda hear: open_subscriber(subscriber(), hear))
+            state.hub = HintHub(
+                lambda hear: open_subscriber(subscriber(), hear), outage=self.outage
+            )
         return state.hub
 
     def describe(self) -> str:

@@ -113,7 +113,15 @@ class Source:
             return self._place.url
         if self._place.hosts:
             return ",".join(f"{host}:{port}" for host, port in self._place.hosts)
-        kwargs = {} if client is None else client.connection_pool.connection_kwargs
+        known = client or self._client
+        kwargs: Mapping[str, Any] = (
+            known.connection_pool.connection_kwargs
+            if known is not None
+            else redis.connection.parse_url(self._place.url)  # type: ignore[no-untyped-call]
+        )
+        if "server" in kwargs:
+            return "the embedded server"
+        kwargs = {"host": "localhost", "port": 6379, **kwargs}
         return str(kwargs.get("path") or f"{kwargs.get('host')}:{kwargs.get('port')}")
 
     # -- inside ----------------------------------------------------------------------------
