@@ -31,12 +31,15 @@ class Outage:
     Args:
         where: the server's address; called when there is something to log.
         clock: monotonic time in seconds.
+
+    Attributes:
+        where: tells the server's address.
     """
 
     def __init__(
         self, where: Callable[[], str], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._where = where
+        self.where = where
         self._clock = clock
         self._lock = threading.Lock()
         # Source -> since when it fails.
@@ -72,7 +75,7 @@ class Outage:
                 logger.warning(
                     "lost %s %s: %s%s",
                     what,
-                    self._where(),
+                    self.where(),
                     _text_of(error),
                     end,
                     extra={"event": "redis.lost", "source": source, "seconds": 0.0},
@@ -86,7 +89,7 @@ class Outage:
                     "still lost after %.0f s: %s %s: %s",
                     seconds,
                     what,
-                    self._where(),
+                    self.where(),
                     _text_of(error),
                     extra={"event": "redis.still_lost", "source": source, "seconds": seconds},
                 )

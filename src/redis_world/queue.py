@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
+from redis_world.claims import Claim, Claims, Found
 from redis_world.codec import Duration, to_duration_ms
 from redis_world.connection import Connection
 from redis_world.errors import InvalidInputError, MessageNotFoundError, WorldError
@@ -32,6 +36,7 @@ from redis_world.messages import (
     topic_of,
 )
 from redis_world.models import Page
+from redis_world.outages import Outage
 from redis_world.paging import (
     DEFAULT_LIMIT,
     ask_all,
@@ -41,6 +46,7 @@ from redis_world.paging import (
     parse_cursor,
 )
 from redis_world.rows import PostponedName, queue_counts
+from redis_world.scatter import complete, raise_worst
 
 __all__ = [
     "MAX_CLAIM",
@@ -62,24 +68,12 @@ logger = logging.getLogger(__name__)
 MAX_CLAIM: Final = 1000
 DEFAULT_LEASE: Final = 60.0
 _CLAIM_TRIES: Final = 5
+_NAMED: Final = 8
+"""Partitions that a log line names."""
 _LETTERS_AT_ONCE: Final = 500
 """Dead letters of one round trip."""
 _BYTES_AT_ONCE: Final = 1024 * 1024
 """What messages of one claim or page may have together, unless one alone has more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a claim brought, and when to come again.
-
-    Attributes:
-        more: whether there was more to look at, or to hand out, than one claim may.
-        wait: seconds until the next message or lease is due; None when there is none.
-    """
-
-    messages: list[Message]
-    more: bool
-    wait: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +150,14 @@ class Queue:
         self._ids = ids
         self._worker = new_request_id()
         """Who claims, where nobody says so."""
+        self._claims: WeakKeyDictionary[asyncio.AbstractEventLoop, Claims] = WeakKeyDictionary()
+        self._partial = Outage(connection.outage.where)
+
+    async def aclose(self) -> None:
+        """Release what was leased for claims that did not wait for it."""
+        claims = self._claims.pop(asyncio.get_running_loop(), None)
+        if claims is not None:
+            await claims.aclose()
 
     async def send(
         self,
@@ -222,12 +224,18 @@ class Queue:
     ) -> Claim:
         """Lease messages as `claim` does, and tell when to come again.
 
+        Partitions that do not answer within a moment are left out. What their claims lease later
+        is delivered by the next claim, or released.
+
         Args:
             topic: as of `claim`, as the next two are.
             limit: how many.
             lease: how long.
             worker: who asks, by letters and digits: what this one has postponed it gets no
                 sooner than it asked for. None: this World.
+
+        Raises:
+            WorldUnavailableError: no partition has answered.
         """
         if not 1 <= limit <= MAX_CLAIM:
             raise InvalidInputError(f"a claim takes 1 to {MAX_CLAIM} messages, not {limit!r}")
@@ -237,59 +245,93 @@ class Queue:
         if len(partitions) == 1:
             by = _Claimant(worker or self._worker, _chance(), lease_ms)
             return await self._claim_from(partitions[0], topic, limit, by)
+        late = self._claims_of_this_loop()
+        if messages := late.take(topic, limit):
+            return Claim(messages=messages, more=True, wait=None)
         for _ in range(_CLAIM_TRIES):
             by = _Claimant(worker or self._worker, _chance(), lease_ms)
-            shares, wait, more = await self._peek(topic, limit, by)
+            looks = await self._look_into_all(late, topic, limit, by)
+            shares, wait, more = self._share(looks.answers, limit)
             by = by._replace(max_bytes=_BYTES_AT_ONCE // max(1, len(shares)))
-            claims = await asyncio.gather(
-                *(self._claim_from(keys, topic, share, by) for keys, share in shares)
+            found = await late.claim(
+                topic,
+                {
+                    keys: partial(self._claim_from, keys, topic, share, by)
+                    for keys, share in shares.items()
+                },
+                lease=int(lease_ms) / 1000,
             )
+            self._tell_lost({**looks.lost, **found.lost})
+            claims = [*found.answers.values()]
             messages = [message for claim in claims for message in claim.messages]
             # What was seen others may have taken meanwhile.
-            if messages or not shares:
+            if messages or not claims:
                 break
         waits = [wait, *(claim.wait for claim in claims)]
         return Claim(
             messages=sorted(messages, key=lambda each: (each.due_at, each.message_id)),
-            more=more or any(claim.more for claim in claims),
+            more=(more and bool(claims)) or any(claim.more for claim in claims),
             wait=min((each for each in waits if each is not None), default=None),
         )
 
-    async def _peek(
-        self, topic: str, limit: int, by: _Claimant
-    ) -> tuple[list[tuple[Keys, int]], float | None, bool]:
+    def _claims_of_this_loop(self) -> Claims:
+        loop = asyncio.get_running_loop()
+        claims = self._claims.get(loop)
+        if claims is None:
+            claims = self._claims[loop] = Claims(self.release)
+        return claims
+
+    def _tell_lost(self, lost: Mapping[Keys, str]) -> None:
+        """Log that some partitions do not answer, and when all do again."""
+        if not lost:
+            self._partial.succeeded("claim")
+            return
+        numbers = sorted(keys.number for keys in lost)
+        some = ", ".join(map(str, numbers[:_NAMED])) + (", ..." if numbers[_NAMED:] else "")
+        which = f"{len(numbers)} of {len(self._connection.partitions)} partitions ({some}) at"
+        self._partial.failed(
+            "claim", next(iter(lost.values())), what=which, meanwhile="claiming from the others"
+        )
+
+    async def _look_into_all(
+        self, late: Claims, topic: str, limit: int, by: _Claimant
+    ) -> Found[list[Any]]:
+        partitions = [*self._connection.partitions]
+        # Whoever comes first in turn is another one each time.
+        random.shuffle(partitions)
+        return await late.look(
+            topic, {keys: partial(self._look, keys, topic, limit, by) for keys in partitions}
+        )
+
+    @staticmethod
+    def _share(
+        looks: Mapping[Keys, Sequence[Any]], limit: int
+    ) -> tuple[dict[Keys, int], float | None, bool]:
         """How many to claim where, and whether more than that are there.
 
         And in how many seconds others come, in those partitions that nothing is claimed from.
         """
-        partitions = [*self._connection.partitions]
-        # Whoever comes first in turn is another one each time.
-        random.shuffle(partitions)
-        replies = await asyncio.gather(
-            *(
-                self._connection.call(
-                    "queue/peek",
-                    self._sets(keys, topic, "due", "leased"),
-                    {
-                        "base": keys.base,
-                        "topic": topic,
-                        "limit": str(limit),
-                        "worker": by.worker,
-                        "spot": by.spot,
-                    },
-                )
-                for keys in partitions
-            )
-        )
-        counts = {keys: int(reply[1]) for keys, reply in zip(partitions, replies, strict=True)}
+        counts = {keys: int(reply[1]) for keys, reply in looks.items()}
         shares = _share_out(counts, limit)
         waits = [
             max(0.0, (float(reply[3]) - int(reply[2])) / 1000)
-            for keys, reply in zip(partitions, replies, strict=True)
+            for keys, reply in looks.items()
             if reply[3] and keys not in shares
         ]
-        more = sum(counts.values()) > limit
-        return [*shares.items()], min(waits, default=None), more
+        return shares, min(waits, default=None), sum(counts.values()) > limit
+
+    async def _look(self, keys: Keys, topic: str, limit: int, by: _Claimant) -> list[Any]:
+        return await self._connection.call(
+            "queue/peek",
+            self._sets(keys, topic, "due", "leased"),
+            {
+                "base": keys.base,
+                "topic": topic,
+                "limit": str(limit),
+                "worker": by.worker,
+                "spot": by.spot,
+            },
+        )
 
     async def _claim_from(self, keys: Keys, topic: str, limit: int, by: _Claimant) -> Claim:
         config = self._connection.config
@@ -499,15 +541,26 @@ class Queue:
         Raises:
             MessageNotFoundError: there is no such dead letter.
         """
-        for keys in self._connection.partitions:
-            topics = await self._topics(keys)
-            exist = [("EXISTS", keys.message(topic, message_id)) for topic in topics]
-            found = await self._connection.execute(*exist) if exist else []
-            for topic, exists in zip(topics, found, strict=True):
-                reply = await self._redrive(keys, topic, message_id) if exists else None
-                if reply and reply[0] != b"MESSAGE_NOT_FOUND":
-                    return None if reply[0] == b"DONE" else reply[1].decode()
+        found = await asyncio.gather(
+            *(self._redrive_in(keys, message_id) for keys in self._connection.partitions),
+            return_exceptions=True,
+        )
+        for reply in found:
+            if reply is not None and not isinstance(reply, BaseException):
+                return None if reply[0] == b"DONE" else reply[1].decode()
+        # It may lie in a partition that could not be asked.
+        raise_worst(found)
         raise MessageNotFoundError(message_id)
+
+    async def _redrive_in(self, keys: Keys, message_id: str) -> list[Any] | None:
+        topics = await self._topics(keys)
+        exist = [("EXISTS", keys.message(topic, message_id)) for topic in topics]
+        found = await self._connection.execute(*exist) if exist else []
+        for topic, exists in zip(topics, found, strict=True):
+            reply = await self._redrive(keys, topic, message_id) if exists else None
+            if reply and reply[0] != b"MESSAGE_NOT_FOUND":
+                return reply
+        return None
 
     async def redrive_all(self, topic: str) -> int:
         """Send all dead letters of a topic again, the oldest first, each as `redrive` does.
@@ -516,7 +569,7 @@ class Queue:
             How many there were, those included that had nothing left to deliver. What dies
             meanwhile stays dead.
         """
-        counts = await ask_all(
+        counts = await complete(
             [self._redrive_all(keys, topic) for keys in self._connection.partitions]
         )
         return sum(counts)
@@ -533,7 +586,7 @@ class Queue:
 
     async def purge_dead_letters(self, topic: str) -> int:
         """Delete all dead letters of a topic; how many this call has deleted."""
-        counts = await ask_all([self._purge(keys, topic) for keys in self._connection.partitions])
+        counts = await complete([self._purge(keys, topic) for keys in self._connection.partitions])
         return sum(counts)
 
     async def _purge(self, keys: Keys, topic: str) -> int:
@@ -616,7 +669,9 @@ class Queue:
         except WorldError as error:
             lease = _Lease(keys, topic, row[0].decode(), receipt)
             logger.error("message %s: %s", lease.message_id, error)  # noqa: TRY400 - not ours
-            await self._free(lease, str(error), backoff(1))
+            # Without its server it is left to its lease; the others of the claim must not be.
+            with contextlib.suppress(WorldError):
+                await self._free(lease, str(error), backoff(1))
             return None
 
     def _new_id(self) -> str:

@@ -19,6 +19,7 @@ from redis_world.connection import Connection
 from redis_world.errors import NotDurableError, WorldUnavailableError
 from redis_world.ids import new_request_id
 from redis_world.keys import Keys, token_hash
+from redis_world.scatter import complete
 
 __all__ = ["create_hook", "release_stale"]
 
@@ -80,9 +81,13 @@ async def release_stale(connection: Connection, keys: Keys) -> None:
             {"reservations": keys.reservations, "releases": keys.releases},
             {"base": keys.base, "grace": str(_GRACE_MS), "limit": str(_AT_ONCE)},
         )
-        await asyncio.gather(
-            *(_settle(connection, keys, *map(bytes.decode, row)) for row in reserved),
-            *(_free(connection, keys, member) for member in released),
+        # A token whose node is away must not keep the others from being free.
+        await complete(
+            [
+                *(_settle(connection, keys, *map(bytes.decode, row)) for row in reserved),
+                *(_free(connection, keys, member) for member in released),
+            ],
+            "tokens",
         )
         if len(reserved) < _AT_ONCE and len(released) < _AT_ONCE:
             return

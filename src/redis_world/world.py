@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -15,6 +16,7 @@ import redis.asyncio
 from redis_world.codec import Duration, to_duration_ms
 from redis_world.config import ENVIRONMENT_PREFIX, WorldConfig
 from redis_world.connection import Connection
+from redis_world.errors import WorldError, WorldUnavailableError
 from redis_world.events import Events
 from redis_world.hooks import Hooks
 from redis_world.ids import IdFactory
@@ -23,6 +25,7 @@ from redis_world.keys import Keys
 from redis_world.lua import ScriptLibrary, default_library
 from redis_world.queue import Queue
 from redis_world.runs import TERMINAL, Runs, check_terminal
+from redis_world.scatter import complete, raise_worst
 from redis_world.steps import Steps
 from redis_world.streams import Streams
 from redis_world.sweeper import Sweeper
@@ -33,6 +36,8 @@ __all__ = ["RedisWorld"]
 DEFAULT_URL: Final = "memory://"
 _PARTITIONS_AT_ONCE: Final = 16
 """How many are swept at a time."""
+_SLOT_SECONDS: Final = 1.0
+"""How long a partition counts as one of them."""
 
 
 class RedisWorld:
@@ -127,21 +132,43 @@ class RedisWorld:
         Returns:
             How many of each were recovered: `expired_leases`, `queued_steps`, `woken_runs`; and
             how many have gone: `expired_hooks`, `removed_runs`.
+
+        Raises:
+            WorldUnavailableError: some partitions could not be swept; all others were.
         """
         # Some at a time, each time in another order: a namespace may have a thousand partitions,
         # and whoever sweeps may be stopped before the last of them.
         partitions = [*self._connection.partitions]
         random.shuffle(partitions)
+        slots = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
         total: Counter[str] = Counter()
-        for first in range(0, len(partitions), _PARTITIONS_AT_ONCE):
-            swept = partitions[first : first + _PARTITIONS_AT_ONCE]
-            for found in await asyncio.gather(*map(self._sweep, swept)):
-                total.update(found)
+        for found in await complete([self._sweep(keys, slots) for keys in partitions]):
+            total.update(found)
         return dict(total)
 
-    async def _sweep(self, keys: Keys) -> dict[str, int]:
-        recovered = await Sweeper(self._connection, keys, self._ids).sweep()
-        return {**recovered, **await Janitor(self._connection, keys).clean()}
+    async def _sweep(self, keys: Keys, slots: asyncio.Semaphore) -> dict[str, int]:
+        async with slots:
+            sweeping = asyncio.create_task(self._sweep_one(keys))
+            try:
+                # One that takes long makes room: those on a node that hangs would take up all.
+                await asyncio.wait({sweeping}, timeout=_SLOT_SECONDS)
+            except asyncio.CancelledError:
+                sweeping.cancel()
+                raise
+        return await sweeping
+
+    async def _sweep_one(self, keys: Keys) -> dict[str, int]:
+        janitor = Janitor(self._connection, keys)
+        began = time.monotonic()
+        try:
+            recovered = await Sweeper(self._connection, keys, self._ids).sweep()
+        except WorldError:
+            # A server without memory refuses messages at once, and the janitor makes room. One
+            # that was tried for long is away.
+            if time.monotonic() - began < _SLOT_SECONDS:
+                await janitor.clean()
+            raise
+        return {**recovered, **await janitor.clean()}
 
     async def prune(
         self,
@@ -167,23 +194,34 @@ class RedisWorld:
 
         Raises:
             InvalidInputError: a status is not terminal, or the age is negative.
+            WorldUnavailableError: some partitions could not be reached; what was due in all
+                others has gone.
         """
         wanted = check_terminal(status)
         age = to_duration_ms(older_than, "older_than")
         seen = gone = 0
+        failed: list[BaseException | None] = []
         for keys in self._connection.partitions:
             janitor = Janitor(self._connection, keys)
-            async for runs in janitor.finished(age):
-                ids = [run.run_id for run in runs if run.status in wanted]
-                gone += sum(await janitor.remove(ids, age, "look" if dry_run else ""))
-                seen += len(runs)
-                if on_progress is not None:
-                    on_progress(seen, gone)
+            try:
+                async for runs in janitor.finished(age):
+                    ids = [run.run_id for run in runs if run.status in wanted]
+                    gone += sum(await janitor.remove(ids, age, "look" if dry_run else ""))
+                    seen += len(runs)
+                    if on_progress is not None:
+                        on_progress(seen, gone)
+                failed.append(None)
+            except WorldUnavailableError as error:
+                failed.append(error)
+        raise_worst(failed)
         return gone
 
     async def aclose(self) -> None:
         """Close what this World opened."""
-        await self._connection.aclose()
+        try:
+            await self.queue.aclose()
+        finally:
+            await self._connection.aclose()
 
     async def __aenter__(self) -> Self:
         return await self.open()

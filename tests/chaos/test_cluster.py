@@ -201,6 +201,99 @@ async def test_a_master_is_killed_under_load(kind: ServerKind) -> None:
             await after.hold()
 
 
+@contextlib.contextmanager
+def frozen(node: Server) -> Iterator[None]:
+    """A node that takes connections and bytes, and answers nothing, for the length of a block."""
+    os.kill(node.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(node.pid, signal.SIGCONT)
+
+
+SOON: Final = 5.0
+"""Seconds; far more than the second that a frozen node may cost, far less than `retry_timeout`."""
+
+
+async def everywhere(world: RedisWorld) -> dict[int, str]:
+    """A run of each partition with a message."""
+    runs: dict[int, str] = {}
+    while len(runs) < len(world.connection.partitions):
+        run_id = e.new_run_id()
+        place = world.connection.partitions.of(run_id).number
+        if place not in runs:
+            runs[place] = run_id
+            await world.queue.send(NAME, {"runId": run_id})
+    return runs
+
+
+@pytest.mark.parametrize("place", range(3) if IS_LONG else [1])
+@kinds
+async def test_a_frozen_master_stops_its_own_partitions_alone(
+    kind: ServerKind, place: int
+) -> None:
+    """Claims of the others go on at once; a sweep does the others, and then tells."""
+    # Without replicas, the others go on only like this.
+    alone = ("--cluster-require-full-coverage", "no")
+    with redis_cluster(kind, args=alone) as cluster, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(contextlib.closing(each)) for each in clients_of(cluster)]
+        world = RedisWorld(cluster.url, partitions=6)
+        hasty = RedisWorld(cluster.url, partitions=6, retry_timeout=1, socket_timeout=2)
+        async with world, hasty:
+            lost = {
+                keys.number
+                for keys in world.connection.partitions
+                if owner_of(clients, int(call(clients[0], "CLUSTER", "KEYSLOT", keys.base)))
+                == place
+            }
+            assert len(lost) == 2
+            runs = await everywhere(world)
+            healthy = {run_id for number, run_id in runs.items() if number not in lost}
+            found: set[str | None] = set()
+
+            async def claim() -> None:
+                async with asyncio.timeout(SOON):
+                    messages = await world.queue.claim(TOPIC, limit=4)
+                async with asyncio.timeout(SOON):
+                    for message in messages:
+                        assert await world.queue.ack(message)
+                found.update(message.run_id for message in messages)
+
+            with frozen(cluster.masters[place]):
+                while not healthy <= found:
+                    await claim()
+                assert found == healthy
+                # And those that come meanwhile, again and again.
+                for _ in range(3):
+                    for run_id in healthy:
+                        await world.queue.send(NAME, {"runId": run_id})
+                    found.clear()
+                    while not healthy <= found:
+                        await claim()
+                for question in (hasty.sweep(), hasty.queue.stats(TOPIC), hasty.runs.list()):
+                    assert isinstance(await outcome(question), WorldUnavailableError)
+            found.clear()
+            while len(found) < len(lost):
+                await claim()
+            assert found == {runs[number] for number in lost}
+            assert (await hasty.queue.stats(TOPIC)).leased == 0
+            assert set(await hasty.sweep()) >= {"woken_runs", "removed_runs"}
+            await check_invariants(world)
+
+
+async def test_closing_beside_a_frozen_master() -> None:
+    with redis_cluster() as cluster:
+        world = RedisWorld(cluster.url, partitions=6, retry_timeout=1, socket_timeout=2)
+        await world.open()
+        await everywhere(world)
+        with frozen(cluster.masters[0]):
+            claiming = asyncio.create_task(world.queue.claim(TOPIC))
+            await asyncio.wait({claiming}, timeout=SOON)
+            async with asyncio.timeout(3 * SOON):
+                await world.aclose()
+            assert claiming.done()
+
+
 async def test_a_cluster_that_is_not_there() -> None:
     world = RedisWorld("redis+cluster://127.0.0.1:1,127.0.0.1:2", connect_timeout=0.5)
     with pytest.raises(WorldUnavailableError, match=r"127\.0\.0\.1:1,127\.0\.0\.1:2"):

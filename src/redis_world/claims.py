@@ -1,0 +1,206 @@
+"""Claims of several partitions, whatever some of their nodes do (contract, section 7).
+
+A claim takes what it finds within a second. The claim of a slower partition goes on beside, for
+up to `retry_timeout`: the next claim delivers what it has leased, or it is released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from redis_world.errors import WorldError
+from redis_world.keys import Keys
+from redis_world.messages import Message
+from redis_world.scatter import Calls, raise_worst
+
+__all__ = ["Claim", "Claims"]
+
+logger = logging.getLogger(__name__)
+
+_CLAIM_SECONDS: Final = 1.0
+"""How long a claim waits, while nothing comes from those partitions where messages are."""
+_RELEASE_SECONDS: Final = 2.0
+"""How long messages that came too late lie there for the next claim."""
+_CLOSE_SECONDS: Final = 1.0
+_SILENT: Final = "no answer yet"
+
+A = TypeVar("A")
+Place = tuple[str, int]
+"""A topic in a partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a claim brought, and when to come again.
+
+    Attributes:
+        more: whether there was more to look at, or to hand out, than one claim may.
+        wait: seconds until the next message or lease is due; None when there is none.
+    """
+
+    messages: list[Message]
+    more: bool
+    wait: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Spare:
+    message: Message
+    good_until: float
+    """Time of the loop until which a good part of its lease is left."""
+
+
+class _Late(NamedTuple):
+    claim: Claim
+    good_until: float
+
+
+class Found(NamedTuple, Generic[A]):
+    """The answers of those partitions that gave one, and why the others did not."""
+
+    answers: dict[Keys, A]
+    lost: dict[Keys, str]
+
+
+class Claims:
+    """The looks and claims of one event loop.
+
+    Args:
+        release: ends the lease of a message that nobody is going to handle.
+    """
+
+    def __init__(self, release: Callable[[Message], Awaitable[bool]]) -> None:
+        self._release = release
+        self._looks: Calls[Place, Any] = Calls()
+        self._claims: Calls[Place, _Late] = Calls(self._keep)
+        self._spare: dict[str, list[_Spare]] = {}
+        self._releasing: set[asyncio.Task[None]] = set()
+
+    def take(self, topic: str, limit: int) -> list[Message]:
+        """Messages that earlier claims have leased too late, at most so many."""
+        spare = self._spare.get(topic)
+        if not spare:
+            return []
+        now = _now()
+        good = [each for each in spare if now < each.good_until][:limit]
+        for each in good:
+            spare.remove(each)
+        return [each.message for each in good]
+
+    async def look(
+        self, topic: str, looks: Mapping[Keys, Callable[[], Coroutine[Any, Any, A]]]
+    ) -> Found[A]:
+        """Look into the partitions, except into those where a claim is still under way.
+
+        Raises:
+            WorldError: no partition has answered.
+        """
+        busy = {keys for keys in looks if (topic, keys.number) in self._claims.pending}
+        free = {keys: look for keys, look in looks.items() if keys not in busy}
+        found = await self._ask(self._looks, topic, free) if free else Found({}, {})
+        if not free:
+            await self._wait_for_any(topic, busy)
+        return Found(found.answers, {**found.lost, **dict.fromkeys(busy, _SILENT)})
+
+    async def claim(
+        self,
+        topic: str,
+        claims: Mapping[Keys, Callable[[], Coroutine[Any, Any, Claim]]],
+        *,
+        lease: float,
+    ) -> Found[Claim]:
+        """Claim from partitions, at most for a second where the others have nothing.
+
+        Raises:
+            WorldError: all claims have failed.
+        """
+        good_until = _now() + lease / 2
+
+        def with_end(call: Callable[[], Coroutine[Any, Any, Claim]]) -> Any:
+            async def claim() -> _Late:
+                return _Late(await call(), good_until)
+
+            return claim
+
+        calls = {keys: with_end(call) for keys, call in claims.items()}
+        found = await self._ask(self._claims, topic, calls, limit=_CLAIM_SECONDS)
+        return Found({keys: each.claim for keys, each in found.answers.items()}, found.lost)
+
+    async def aclose(self) -> None:
+        """Release what nobody has taken; a claim that hangs is left to its lease."""
+        await self._claims.aclose(_CLOSE_SECONDS)
+        await self._looks.aclose(0)
+        for task in self._releasing:
+            task.cancel()
+        await asyncio.gather(*self._releasing, return_exceptions=True)
+        left = [each.message for spare in self._spare.values() for each in spare]
+        self._spare.clear()
+        await self._release_all(left)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        calls: Calls[Place, A],
+        topic: str,
+        questions: Mapping[Keys, Callable[[], Coroutine[Any, Any, A]]],
+        limit: float | None = None,
+    ) -> Found[A]:
+        places = {(topic, keys.number): keys for keys in questions}
+        came = await calls.ask(
+            {place: questions[keys] for place, keys in places.items()}, limit=limit
+        )
+        errors = [each for each in came.values() if isinstance(each, Exception)]
+        if len(errors) == len(places):
+            raise_worst(errors)
+        found: Found[A] = Found({}, {})
+        for place, keys in places.items():
+            if place not in came:
+                found.lost[keys] = _SILENT
+            elif isinstance(answer := came[place], Exception):
+                found.lost[keys] = str(answer)
+            else:
+                found.answers[keys] = answer
+        return found
+
+    async def _wait_for_any(self, topic: str, busy: Iterable[Keys]) -> None:
+        tasks = [self._claims.pending[topic, keys.number] for keys in busy]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        errors = [task.exception() for task in done if not task.cancelled()]
+        raise_worst([error for error in errors if error is not None])
+
+    def _keep(self, place: Place, late: _Late) -> None:
+        """Keep what was claimed too late for its caller."""
+        messages = late.claim.messages
+        if not messages:
+            return
+        logger.info("%d messages were claimed too late: for the next claim", len(messages))
+        spare = [_Spare(message, late.good_until) for message in messages]
+        self._spare.setdefault(place[0], []).extend(spare)
+        task = asyncio.create_task(self._release_later(place[0], spare))
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
+
+    async def _release_later(self, topic: str, spare: list[_Spare]) -> None:
+        await asyncio.sleep(_RELEASE_SECONDS)
+        kept = self._spare.get(topic, [])
+        left = [each for each in spare if each in kept]
+        for each in left:
+            kept.remove(each)
+        await self._release_all([each.message for each in left])
+
+    async def _release_all(self, messages: list[Message]) -> None:
+        for message in messages:
+            # Without its server it is left to its lease.
+            with contextlib.suppress(WorldError):
+                await self._release(message)
+
+
+def _now() -> float:
+    # The loop is not kept: who has one of these for each loop could never forget it.
+    return asyncio.get_running_loop().time()
