@@ -103,7 +103,15 @@ def test_help(main: Main) -> None:
     assert "worker" in out
     code, out, err = main("worker", "--help")
     assert (code, err) == (0, "")
-    for word in ("--url", "--namespace", "--concurrency", "--processes", "--lease", "MODULES"):
+    for word in (
+        "--url",
+        "--namespace",
+        "--concurrency",
+        "--processes",
+        "--lease",
+        "--log-format",
+        "MODULES",
+    ):
         assert word in out
 
 
@@ -121,6 +129,8 @@ def test_without_a_command_it_shows_its_help(main: Main) -> None:
         ["worker", "m", "--processes", "0"],
         ["worker", "m", "--lease", "0"],
         ["worker", "m", "--shutdown-timeout", "-1"],
+        ["worker", "m", "--log-format", "xml"],
+        ["worker", "m", "--log-level", "loud"],
         ["worker", "m", "--no-such-option"],
     ],
     ids=" ".join,
@@ -219,10 +229,12 @@ def test_options_go_to_the_processes_and_secrets_by_the_environment(
     monkeypatch.setattr("redis_world.cli.worker.supervise", supervised)
     options = ["--url", NOBODY, "--namespace", "n", "--concurrency", "5", "--lease", "7"]
     options += ["--processes", "2", "--shutdown-timeout", "1.5"]
+    options += ["--log-format", "json", "--log-level", "debug"]
     assert main("worker", "one", "two", *options)[0] == 3
     ((arguments, count, of_world),) = calls
     expected = ["worker", "one", "two", "--concurrency", "5", "--lease", "7.0"]
-    assert arguments == [*expected, "--shutdown-timeout", "1.5"]
+    expected += ["--shutdown-timeout", "1.5", "--log-format", "json", "--log-level", "debug"]
+    assert arguments == expected
     assert count == 2
     assert of_world == {"url": NOBODY, "namespace": "n"}
 

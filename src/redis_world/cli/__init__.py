@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import sys
-import warnings
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from redis_world import __version__
+from redis_world.cli.logs import LogLevel, report, set_up
 from redis_world.errors import WorldError
 
 __all__ = ["app", "main"]
@@ -39,13 +37,7 @@ def options(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
     """Durable workflows on Redis. Logs go to stderr, results to stdout."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    # What a warning says is logged too, in a line that fits the other ones.
-    warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"redis_world\..*")
+    set_up(LogLevel.INFO if verbose else LogLevel.WARNING)
 
 
 def main() -> None:
@@ -63,7 +55,5 @@ def main() -> None:
     try:
         app()
     except WorldError as error:
-        Console(stderr=True, soft_wrap=True).print(
-            f"redis-world: {error}", style="red", markup=False, highlight=False
-        )
+        report(str(error), event="failed")
         sys.exit(1)

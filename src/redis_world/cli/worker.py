@@ -7,11 +7,12 @@ import importlib
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from redis_world.cli import app
+from redis_world.cli.logs import LogFormat, LogLevel, report, set_up, show_worker
 from redis_world.cli.options import Namespace, Url, needs_sdk, world_options
 from redis_world.cli.processes import supervise
 from redis_world.errors import ConfigurationError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from redis_world.vercel import VercelWorld
 
 __all__ = ["load_modules", "worker"]
+
+_INTERRUPTED: Final = 130
+"""As shells have it for a command that SIGINT has ended."""
 
 
 @app.command()
@@ -39,15 +43,37 @@ def worker(
     shutdown_timeout: Annotated[
         float, typer.Option(min=0.0, help="Seconds that running handlers get at the end.")
     ] = 30.0,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Log lines as text, or as JSON objects.")
+    ] = LogFormat.TEXT,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(help="Show lines of all modules from this level up.", show_default="warning"),
+    ] = None,
 ) -> None:
     """Consume messages and run the workflows of MODULES, until SIGTERM or Ctrl-C."""
     options = world_options(url, namespace)
+    if log_level is None and logging.root.isEnabledFor(logging.INFO):
+        # As `--verbose` in front of the command has it.
+        log_level = LogLevel.INFO
+    set_up(log_level or LogLevel.WARNING, log_format)
     if processes > 1:
         arguments = ["--concurrency", str(concurrency), "--lease", str(lease)]
         arguments += ["--shutdown-timeout", str(shutdown_timeout)]
+        arguments += ["--log-format", log_format.value]
+        if log_level is not None:
+            arguments += ["--log-level", log_level.value]
         raise typer.Exit(supervise(["worker", *modules, *arguments], processes, options))
     adapter = _adapter(options, modules)
-    asyncio.run(_work(adapter, concurrency, lease, shutdown_timeout))
+    if log_level is None:
+        # What it does can be seen without asking: else nobody could tell waiting from hanging.
+        show_worker()
+    try:
+        asyncio.run(_work(adapter, concurrency, lease, shutdown_timeout))
+    except KeyboardInterrupt:
+        # Ctrl-C stops a worker in another way: this one a handler has raised.
+        report("a handler raised KeyboardInterrupt, so the worker stopped", event="interrupted")
+        raise typer.Exit(_INTERRUPTED) from None
 
 
 def _adapter(options: dict[str, Any], modules: list[str]) -> VercelWorld:
@@ -83,8 +109,6 @@ def _adapter(options: dict[str, Any], modules: list[str]) -> VercelWorld:
 async def _work(
     adapter: VercelWorld, concurrency: int, lease: float, shutdown_timeout: float
 ) -> None:
-    # One line when it begins and one when it ends: else nobody could tell waiting from hanging.
-    logging.getLogger("redis_world.worker").setLevel(logging.INFO)
     try:
         await adapter.worker(
             concurrency=concurrency, lease=lease, shutdown_timeout=shutdown_timeout
