@@ -10,7 +10,8 @@
 -- ARGV: base, outbox, op, run_id, id_time, spec_version, occurred_at, correlation_id, data,
 --   payload, deployment_id, workflow_name, execution_context, encryption_public_key, resolve_data,
 --   attribute_pairs...
--- Returns: OK slot at message run | CONFLICT | RUN_ID_AGE now
+-- Returns: OK slot at message run left, `1` where streams are still to be kept, else empty |
+--   CONFLICT | RUN_ID_AGE now
 --
 -- @include lib/cleaning
 -- @include lib/clock
@@ -27,7 +28,7 @@ local exists = redis.call('EXISTS', run) == 1
 local own = exists and own_entry(events, '1', op)
 if own then
   return { 'OK', '1', own.at, sent_along(base, outbox),
-    run_row(run, attributes, payloads, resolve_data, '1') }
+    run_row(run, attributes, payloads, resolve_data, '1'), is_left_to_keep(base, run_id) }
 end
 if id_time ~= '' then
   local age = tonumber(at) - tonumber(id_time)
@@ -41,7 +42,7 @@ if exists or is_removing(base, run_id) then
 end
 
 local keys = { run = run, attributes = attributes, events = events, payloads = payloads }
-create_run(keys, {
+local left = create_run(keys, {
   at = at, spec = spec_version, op = op, corr = correlation_id, occ = occurred_at,
   data = data, payload = payload,
 }, {
@@ -51,4 +52,4 @@ create_run(keys, {
 })
 local sent = send_wake_along(base, at, outbox, run_id)
 park_if_idle(base, at, run_id)
-return { 'OK', '1', at, sent, run_row(run, attributes, payloads, resolve_data, '1') }
+return { 'OK', '1', at, sent, run_row(run, attributes, payloads, resolve_data, '1'), left }

@@ -9,7 +9,8 @@
 -- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, resolve_data,
 --   creates, data, payload, deployment_id, workflow_name, execution_context,
 --   encryption_public_key, attribute_pairs...
--- Returns: OK slot at message run | RUNNING slot at message run | RUN_NOT_FOUND |
+-- Returns: OK slot at message run left, `1` where streams are still to be kept, else empty |
+--   RUNNING slot at message run | RUN_NOT_FOUND |
 --   RUN_NOT_SUPPORTED version | RUN_EXPIRED status
 --
 -- @include lib/cleaning
@@ -26,15 +27,16 @@ local started = status and status ~= 'pending' and redis.call('HGET', run, 'star
 local own = own_entry(events, started, op)
 if own then
   return { 'OK', started, own.at, sent_along(base, outbox),
-    run_row(run, attributes, payloads, resolve_data) }
+    run_row(run, attributes, payloads, resolve_data), is_left_to_keep(base, run_id) }
 end
+local left = ''
 if refusal and (refusal[1] ~= 'RUN_NOT_FOUND' or creates == '') then
   return refusal
 elseif refusal and is_removing(base, run_id) then
   return { 'RUN_EXPIRED', 'removed' }
 elseif refusal then
   local keys = { run = run, attributes = attributes, events = events, payloads = payloads }
-  create_run(keys, {
+  left = create_run(keys, {
     at = at, spec = spec_version, op = op, data = data, payload = payload,
   }, {
     base = base, run_id = run_id, deployment_id = deployment_id, workflow_name = workflow_name,
@@ -59,4 +61,4 @@ local sent = send_along(base, at, outbox)
 if refusal then
   park_if_idle(base, at, run_id)
 end
-return { 'OK', slot, at, sent, run_row(run, attributes, payloads, resolve_data) }
+return { 'OK', slot, at, sent, run_row(run, attributes, payloads, resolve_data), left }

@@ -1,8 +1,9 @@
--- Lists the live hooks of all runs by creation, then by hook id.
+-- Lists the live hooks of all runs by creation, then by hook id: some of those behind `after`.
 --
 -- KEYS: all_hooks
 -- ARGV: base, resolve_data, order, after, limit
--- Returns: OK more hooks, a hook being its member of the index, then its row
+-- Returns: OK more hooks next, a hook being its member of the index, then its row; where only the
+--   hooks behind `next` tell whether there are more, else it is empty
 --
 -- @unwaited
 -- @include lib/clock
@@ -10,17 +11,27 @@
 -- @include lib/page
 
 local at = now()
-local members, more = page_of_some(function(place, count)
+local statuses = {}
+
+-- Those that are to be deleted are many of one run.
+local function status_of(run_id)
+  if statuses[run_id] == nil then
+    statuses[run_id] = redis.call('HGET', run_key(base, run_id), 'status')
+  end
+  return statuses[run_id]
+end
+
+local members, more, following = page_of_some(function(place, count)
   return page_by_member({ all_hooks }, order, place, count)
 end, function(member)
   local hook_id, run_id = parse_hook_member(member)
-  return hook_state(base, run_id, hook_id, at)
+  return is_readable(base, run_id, hook_id, status_of(run_id), at)
 end, function(member)
   return member
 end, after, limit)
-local rows = {}
-for i, member in ipairs(members) do
+local rows
+rows, more, following = read_rows(members, more, following, function(member)
   local hook_id, run_id = parse_hook_member(member)
-  rows[i] = { member, hook_row(base, run_id, hook_id, resolve_data) }
-end
-return { 'OK', more, rows }
+  return { member, hook_row(base, run_id, hook_id, resolve_data) }
+end)
+return { 'OK', more, rows, following }

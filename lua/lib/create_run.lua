@@ -1,9 +1,12 @@
+-- @include lib/cleaning
+-- @include lib/keep_streams
 -- @include lib/keys
 -- @include lib/log
 -- @include lib/run
 
 -- Creates a run, pending, with its run_created event in slot 1. The caller has checked that
--- there is none. Fields that may be absent are empty then, or else stand behind a `=`.
+-- there is none. Fields that may be absent are empty then, or else stand behind a `=`. Returns `1`
+-- where there are more streams than one script keeps, else empty: the caller goes on with them.
 local function create_run(keys, event, fields)
   event.type = 'run_created'
   append(keys.events, keys.payloads, event)
@@ -28,14 +31,14 @@ local function create_run(keys, event, fields)
   redis.call('ZADD', runs_key(fields.base), '0', fields.run_id)
   set_status(fields.base, keys.run, fields.run_id, nil, 'pending')
   -- Streams written before their run existed were to expire; now they live with it.
-  local streams = streams_key(fields.base, fields.run_id)
-  for _, name in ipairs(redis.call('ZRANGE', streams, 0, -1)) do
-    local stream = stream_key(fields.base, fields.run_id, name)
-    if redis.call('EXISTS', stream) == 0 then
-      redis.call('ZREM', streams, name)
-    end
-    redis.call('PERSIST', stream)
-    redis.call('PERSIST', writers_key(fields.base, fields.run_id, name))
+  if not keep_streams(fields.base, fields.run_id, '') then
+    return ''
   end
-  redis.call('PERSIST', streams)
+  clean_later(fields.base, event.at, 'keep', fields.run_id)
+  return '1'
+end
+
+-- What a repetition of that request is to know of it.
+local function is_left_to_keep(base, run_id)
+  return is_unclean(base, 'keep', run_id) and '1' or ''
 end

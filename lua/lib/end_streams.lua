@@ -9,16 +9,21 @@ local function end_stream(base, run_id, name)
   redis.pcall('PUBLISH', stream, '')
 end
 
+-- So many of a run's streams from behind the name `after`, sorted; and the name to go on
+-- behind, or nil when these are the last.
+local function streams_behind(base, run_id, after, count)
+  local from = after == '' and '-' or '(' .. after
+  local names = redis.call('ZRANGE', streams_key(base, run_id), from, '+', 'BYLEX', 'LIMIT', 0,
+    count)
+  return names, #names == count and names[#names] or nil
+end
+
 -- Ends the streams of a run, a bounded number at a time from behind the name `after`. Returns the
 -- name to go on behind, or nil when all are empty.
 local function end_streams(base, run_id, after)
-  local from = after == '' and '-' or '(' .. after
-  local names = redis.call('ZRANGE', streams_key(base, run_id), from, '+', 'BYLEX', 'LIMIT', 0,
-    STREAMS_AT_ONCE)
+  local names, following = streams_behind(base, run_id, after, STREAMS_AT_ONCE)
   for _, name in ipairs(names) do
     end_stream(base, run_id, name)
   end
-  if #names == STREAMS_AT_ONCE then
-    return names[#names]
-  end
+  return following
 end

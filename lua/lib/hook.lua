@@ -25,20 +25,23 @@ local function parse_hook_member(member)
   return hook_id, run_id
 end
 
--- Whether a hook may be read: its run goes on, or it has outlived it and still may. The second
--- answer is whether it may be resumed, too.
-local function hook_state(base, run_id, hook_id, at)
+-- Whether a hook may be read, its run being of this status: the run goes on, or it has outlived it
+-- and still may. The second answer is whether it may be resumed, too.
+local function is_readable(base, run_id, hook_id, status, at)
   local fields = redis.call('HMGET', hook_key(base, run_id, hook_id), 'created_at',
     'token_retention_until')
-  if not fields[1] then
+  if not fields[1] or not status then
     return false, false
-  end
-  local status = redis.call('HGET', run_key(base, run_id), 'status')
-  if status and not is_terminal(status) then
+  elseif not is_terminal(status) then
     return true, true
   end
-  local is_retained = status and fields[2] and tonumber(fields[2]) > tonumber(at)
-  return is_retained, false
+  return fields[2] and tonumber(fields[2]) > tonumber(at), false
+end
+
+-- The same, whatever the status of its run.
+local function hook_state(base, run_id, hook_id, at)
+  local status = redis.call('HGET', run_key(base, run_id), 'status')
+  return is_readable(base, run_id, hook_id, status, at)
 end
 
 -- Deletes a hook, and its token's record.

@@ -132,8 +132,8 @@ local function retained_key(base)
   return base .. 'retained'
 end
 
--- What is too large to be deleted in one script, by the time since when: `hooks/<run>`,
--- `streams/<run>`, `messages/<run>`, `run/<run>`.
+-- What is too large to be done in one script, by the time since when: to be deleted `hooks/<run>`,
+-- `streams/<run>`, `messages/<run>`, `run/<run>`, to be kept `keep/<run>`.
 local function cleaning_key(base)
   return base .. 'cleaning'
 end

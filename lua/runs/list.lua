@@ -1,4 +1,5 @@
--- Lists runs by id, which is by creation: all, or those of some statuses or of a workflow.
+-- Lists runs by id, which is by creation: all, or those of some statuses or of a workflow. Large
+-- ones are less than `limit`, and more to come.
 --
 -- `workflow_name` is empty, or the name behind a `=`.
 --
@@ -21,9 +22,9 @@ if #indexes == 0 then
 end
 
 local ids, more = page_by_member(indexes, order, after, limit)
-local rows = {}
-for i, run_id in ipairs(ids) do
-  rows[i] = { run_id, run_row(run_key(base, run_id), attributes_key(base, run_id),
+local rows
+rows, more = read_rows(ids, more, '', function(run_id)
+  return { run_id, run_row(run_key(base, run_id), attributes_key(base, run_id),
     payloads_key(base, run_id), resolve_data) }
-end
+end)
 return { 'OK', more, rows }

@@ -1,5 +1,5 @@
 -- Lists the steps of a run by the slots of their creation. Those of a run which is being removed
--- are gone, as their run is.
+-- are gone, as their run is. Large ones are less than `limit`, and more to come.
 --
 -- KEYS: run, steps, payloads
 -- ARGV: base, run_id, resolve_data, order, after, limit
@@ -14,9 +14,9 @@ if redis.call('EXISTS', run) == 0 then
   return { 'OK', '', {} }
 end
 local ids, more = page_by_slot(steps, order, after, limit)
-local rows = {}
-for i, step_id in ipairs(ids) do
-  rows[i] = { redis.call('ZSCORE', steps, step_id),
+local rows
+rows, more = read_rows(ids, more, '', function(step_id)
+  return { redis.call('ZSCORE', steps, step_id),
     entity_row(step_key(base, run_id, step_id), payloads, resolve_data) }
-end
+end)
 return { 'OK', more, rows }

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import redis.exceptions
@@ -58,8 +58,14 @@ Connect: TypeAlias = Callable[[Hear], Awaitable[Subscriber]]
 class Subscription:
     """One waiter's view of a channel."""
 
-    def __init__(self) -> None:
+    def __init__(self, confirmed: Sequence[asyncio.Event] = ()) -> None:
         self._event = asyncio.Event()
+        self._confirmed = confirmed
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the subscription stands on the server, as far as this process knows."""
+        return all(event.is_set() for event in self._confirmed)
 
     def notify(self) -> None:
         """Wake the waiter, now or at its next wait."""
@@ -123,11 +129,11 @@ class HintHub:
         begins all the same: the waiter then lives on its own looks.
         """
         names = [channel.encode() for channel in channels]
-        subscription = Subscription()
+        confirmed = [self._confirmed.setdefault(name, asyncio.Event()) for name in names]
+        subscription = Subscription(confirmed)
         try:
             for name in names:
                 self._waiters.setdefault(name, set()).add(subscription)
-            confirmed = [self._confirmed.setdefault(name, asyncio.Event()) for name in names]
             self._follow(names)
             if self._task is None or self._task.done():
                 self._task = asyncio.create_task(self._run(), name="redis-world hints")
@@ -211,6 +217,9 @@ class HintHub:
             self._awaited.clear()
             for name in [*self._confirmed]:
                 self._confirmed[name].clear()
+                # They look more often from now on.
+                for waiter in self._waiters.get(name, ()):
+                    waiter.notify()
                 if name not in self._waiters:
                     del self._confirmed[name]
             await subscriber.aclose()

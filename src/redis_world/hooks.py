@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from redis_world.connection import Connection
@@ -17,6 +18,7 @@ from redis_world.paging import (
     make_page,
     merge,
     parse_cursor,
+    read_page,
 )
 from redis_world.rows import hook_from, raise_refusal
 
@@ -54,16 +56,23 @@ class Hooks:
     async def _get(
         self, keys: Keys, hook_id: str, run_id: str, resolve_data: ResolveData
     ) -> Sequence[Any]:
-        return await self._connection.call(
-            "hooks/get",
-            {"hook_runs": keys.hook_runs(hook_id)},
-            {
-                "base": keys.base,
-                "hook_id": hook_id,
-                "run_id": run_id,
-                "resolve_data": resolve_data,
-            },
-        )
+        place: Sequence[Any] = (b"", b"")
+        while True:
+            reply = await self._connection.call(
+                "hooks/get",
+                {"hook_runs": keys.hook_runs(hook_id)},
+                {
+                    "base": keys.base,
+                    "hook_id": hook_id,
+                    "run_id": run_id,
+                    "resolve_data": resolve_data,
+                    "before_time": place[0],
+                    "before_run": place[1],
+                },
+            )
+            if reply[0] != b"MORE":
+                return reply
+            place = reply[1:]
 
     async def get_by_token(self, token: str, *, resolve_data: ResolveData = "all") -> Hook:
         """Read the hook that holds a token, with what this World can do for its resume.
@@ -115,31 +124,27 @@ class Hooks:
             InvalidCursorError: the cursor is not one of this listing.
         """
         listing = "all_hooks" if run_id is None else "hooks"
-        args = {
-            "resolve_data": resolve_data,
-            "order": check_order(sort_order),
-            "after": parse_cursor(listing, cursor),
-            "limit": str(check_limit(limit)),
-        }
-        if run_id is None:
-            replies = await ask_all(
-                [
-                    self._connection.call(
-                        "hooks/list_all",
-                        {"all_hooks": keys.all_hooks},
-                        {"base": keys.base, **args},
-                    )
-                    for keys in self._connection.partitions
-                ]
-            )
-            reply = merge(replies, limit, sort_order)
-        else:
-            keys = self._connection.partitions.of(run_id)
-            reply = await self._connection.call(
+        after = parse_cursor(listing, cursor)
+        check_limit(limit)
+        args = {"resolve_data": resolve_data, "order": check_order(sort_order)}
+
+        async def ask(keys: Keys, after: str, count: int) -> Sequence[Any]:
+            page = {"base": keys.base, "after": after, "limit": str(count), **args}
+            if run_id is None:
+                return await self._connection.call(
+                    "hooks/list_all", {"all_hooks": keys.all_hooks}, page
+                )
+            of_run = keys.of_run(run_id)
+            return await self._connection.call(
                 "hooks/list",
-                {"hooks": keys.of_run(run_id).hooks},
-                {"base": keys.base, **args, "run_id": run_id},
+                {"run": of_run.run, "hooks": of_run.hooks},
+                {**page, "run_id": run_id},
             )
+
+        partitions = self._connection.partitions
+        asked = [*partitions] if run_id is None else [partitions.of(run_id)]
+        replies = await ask_all([read_page(partial(ask, keys), after, limit) for keys in asked])
+        reply = merge(replies, limit, sort_order)
         return make_page(listing, reply, lambda row: self._hook(row[1], resolve_data), cursor)
 
     def _hook(self, row: Sequence[Any], resolve_data: ResolveData) -> Hook:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from redis_world.cleaning import go_on
 from redis_world.codec import to_duration_ms
 from redis_world.connection import Connection
 from redis_world.keys import Keys
@@ -129,7 +130,7 @@ class Janitor:
         if reply[0] != b"OK":
             return False
         if reply[1] != b"1":
-            await self._clean("run", run_id)
+            await go_on(self._connection, "run", run_id)
         return True
 
     async def _expire_hooks(self) -> int:
@@ -152,19 +153,8 @@ class Janitor:
         for _ in range(_MAX_LOOKS):
             _, _, members = await self._look("", None)
             chores = [member.partition("/") for member in members]
-            await asyncio.gather(*(self._clean(kind, run_id) for kind, _, run_id in chores))
+            await asyncio.gather(
+                *(go_on(self._connection, kind, run_id) for kind, _, run_id in chores)
+            )
             if len(members) < _AT_ONCE:
                 break
-
-    async def _clean(self, kind: str, run_id: str) -> None:
-        keys = self._keys
-        after = b""
-        while True:
-            reply = await self._connection.call(
-                "runs/clean",
-                {"cleaning": keys.cleaning},
-                {"base": keys.base, "kind": kind, "run_id": run_id, "after": after},
-            )
-            after = reply[1]
-            if not after:
-                return

@@ -27,10 +27,15 @@ __all__ = [
     "merge",
     "parse_cursor",
     "parse_event_cursor",
+    "read_page",
 ]
 
 DEFAULT_LIMIT: Final = 100
 MAX_LIMIT: Final = 1000
+ROWS_AT_ONCE: Final = 200
+"""Rows of one script: the server does nothing else meanwhile."""
+_FOLLOWING: Final = 3
+"""The place in a reply of the place to go on behind."""
 
 _SLOT: Final = re.compile(r"[0-9]{1,16}")
 _PLACES: Final = {
@@ -127,6 +132,33 @@ def make_page(
     return Page[T].model_construct(
         None, data=[read(row) for row in rows], cursor=cursor, has_more=reply[1] == b"1"
     )
+
+
+async def read_page(
+    ask: Callable[[str, int], Awaitable[Sequence[Any]]], after: str, limit: int
+) -> Sequence[Any]:
+    """A page whose rows may be too many, or too large, for one script.
+
+    Args:
+        ask: calls the listing's script, with the place behind which it begins, and a limit. It may
+            find fewer rows than there are; where only what lies behind a place tells whether
+            there are more, that is the fourth item of its reply.
+        after: the place behind which the page begins, or empty.
+        limit: of the page.
+
+    Returns:
+        What one script would have replied: status, more, rows.
+    """
+    rows: list[Any] = []
+    while True:
+        reply = await ask(after, min(limit - len(rows), ROWS_AT_ONCE))
+        rows += reply[2]
+        following = reply[3] if len(reply) > _FOLLOWING else b""
+        if reply[1] == b"1" and len(rows) < limit:
+            following = rows[-1][0]
+        if not following:
+            return [reply[0], reply[1], rows]
+        after = following.decode()
 
 
 async def ask_all(questions: Sequence[Awaitable[T]]) -> list[T]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, get_args
 
 from redis_world.codec import Duration, encode_data, to_duration_ms
@@ -19,6 +20,7 @@ from redis_world.errors import (
     WorldUnavailableError,
 )
 from redis_world.ids import new_request_id
+from redis_world.keys import Keys
 from redis_world.models import (
     CancelManyResult,
     CancelOutcome,
@@ -29,7 +31,15 @@ from redis_world.models import (
     RunStatus,
     SortOrder,
 )
-from redis_world.paging import ask_all, check_limit, check_order, make_page, merge, parse_cursor
+from redis_world.paging import (
+    ask_all,
+    check_limit,
+    check_order,
+    make_page,
+    merge,
+    parse_cursor,
+    read_page,
+)
 from redis_world.rows import SPEC_VERSION, refusal, run_from
 from redis_world.text import MAX_CANCEL_REASON_UNITS, utf8, utf16_units
 
@@ -39,7 +49,9 @@ TERMINAL: Final = ("completed", "failed", "cancelled")
 _STATUSES: Final[tuple[str, ...]] = get_args(RunStatus)
 MAX_CANCELLED: Final = 500
 _LOOK_SECONDS: Final = 1.0
-"""How often a waiter looks by itself, where a hint was lost."""
+"""How often a waiter looks by itself, as long as it may not be told."""
+_SELDOM_SECONDS: Final = 5.0
+"""How often it does while its subscription stands, where a single hint was lost."""
 
 
 class Runs:
@@ -111,19 +123,20 @@ class Runs:
         args = {
             "resolve_data": resolve_data,
             "order": sort_order,
-            "after": place,
-            "limit": str(limit),
             # A prefix keeps a workflow named "" apart from no name at all.
             "workflow_name": "" if workflow_name is None else f"={workflow_name}",
             "statuses": statuses,
         }
+
+        async def ask(keys: Keys, after: str, count: int) -> Sequence[Any]:
+            return await self._connection.call(
+                "runs/list",
+                {"runs": keys.runs},
+                {"base": keys.base, "after": after, "limit": str(count), **args},
+            )
+
         replies = await ask_all(
-            [
-                self._connection.call(
-                    "runs/list", {"runs": keys.runs}, {"base": keys.base, **args}
-                )
-                for keys in self._connection.partitions
-            ]
+            [read_page(partial(ask, keys), place, limit) for keys in self._connection.partitions]
         )
         return make_page(
             "runs",
@@ -224,27 +237,38 @@ class Runs:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + to_duration_ms(timeout, "timeout") / 1000
-        run = await self.get(run_id, resolve_data=resolve_data)
-        if run.status in TERMINAL:
-            return run
-        channel = self._connection.partitions.of(run_id).of_run(run_id).done
+        if await self._is_over(run_id):
+            return await self.get(run_id, resolve_data=resolve_data)
+        # What there is to return at the time-out where the server does not answer any more.
+        snapshot = await self.get(run_id, resolve_data="none")
+        last_look: float | None = _LOOK_SECONDS
         # At the time-out it is the latest snapshot that there is, and no error.
         with contextlib.suppress(TimeoutError):
-            async with (
-                asyncio.timeout_at(deadline),
-                self._connection.hub.subscribe(channel) as hints,
-            ):
-                while run.status not in TERMINAL:
-                    with contextlib.suppress(WorldUnavailableError):
-                        run = await self.get(run_id, resolve_data=resolve_data)
-                    if run.status not in TERMINAL:
-                        await hints.wait(_LOOK_SECONDS)
-        if run.status not in TERMINAL:
-            # The last look, which a server that does not answer can't prolong for long.
-            with contextlib.suppress(WorldUnavailableError, TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    run = await self.get(run_id, resolve_data=resolve_data)
-        return run
+            async with asyncio.timeout_at(deadline):
+                await self._wait_for_end(run_id)
+            # Payloads of any size may take their time.
+            last_look = None
+        with contextlib.suppress(WorldUnavailableError, TimeoutError):
+            async with asyncio.timeout(last_look):
+                return await self.get(run_id, resolve_data=resolve_data)
+        return snapshot
+
+    async def _is_over(self, run_id: str) -> bool:
+        """Whether a run is terminal: a look that reads none of its payloads."""
+        run = self._connection.partitions.of(run_id).of_run(run_id).run
+        (status,) = await self._connection.execute(("HGET", run, "status"))
+        if status is None:
+            raise RunNotFoundError(run_id)
+        return status.decode() in TERMINAL
+
+    async def _wait_for_end(self, run_id: str) -> None:
+        channel = self._connection.partitions.of(run_id).of_run(run_id).done
+        async with self._connection.hub.subscribe(channel) as hints:
+            while True:
+                with contextlib.suppress(WorldUnavailableError):
+                    if await self._is_over(run_id):
+                        return
+                await hints.wait(_SELDOM_SECONDS if hints.is_confirmed else _LOOK_SECONDS)
 
 
 def _check_cancellation(run_ids: Sequence[str], reason: str | None) -> list[str]:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from redis_world.connection import Connection
 from redis_world.models import Page, ResolveData, SortOrder, Step
-from redis_world.paging import DEFAULT_LIMIT, check_limit, check_order, make_page, parse_cursor
+from redis_world.paging import (
+    DEFAULT_LIMIT,
+    check_limit,
+    check_order,
+    make_page,
+    parse_cursor,
+    read_page,
+)
 from redis_world.rows import raise_refusal, step_from
 
 __all__ = ["Steps"]
@@ -46,19 +56,25 @@ class Steps:
         Raises:
             InvalidCursorError: the cursor is not one of this listing.
         """
-        keys = self._connection.partitions.of(run_id).of_run(run_id)
-        reply = await self._connection.call(
-            "steps/list",
-            {"run": keys.run, "steps": keys.steps, "payloads": keys.payloads},
-            {
-                "base": self._connection.partitions.of(run_id).base,
-                "run_id": run_id,
-                "resolve_data": resolve_data,
-                "order": check_order(sort_order),
-                "after": parse_cursor("steps", cursor),
-                "limit": str(check_limit(limit)),
-            },
-        )
+        partition = self._connection.partitions.of(run_id)
+        keys = partition.of_run(run_id)
+        order = check_order(sort_order)
+
+        async def ask(after: str, count: int) -> Sequence[Any]:
+            return await self._connection.call(
+                "steps/list",
+                {"run": keys.run, "steps": keys.steps, "payloads": keys.payloads},
+                {
+                    "base": partition.base,
+                    "run_id": run_id,
+                    "resolve_data": resolve_data,
+                    "order": order,
+                    "after": after,
+                    "limit": str(count),
+                },
+            )
+
+        reply = await read_page(ask, parse_cursor("steps", cursor), check_limit(limit))
         return make_page(
             "steps", reply, lambda row: step_from(run_id, row[1], resolve_data), cursor
         )

@@ -155,12 +155,19 @@ class Streams:
     async def list(self, run_id: str) -> list[str]:
         """The names of all streams of a run, sorted."""
         keys = self._connection.partitions.of(run_id)
-        reply = await self._connection.call(
-            "streams/list",
-            {"streams": keys.of_run(run_id).streams},
-            {"base": keys.base, "run_id": run_id},
-        )
-        return [name.decode() for name in reply[1]]
+        of_run = keys.of_run(run_id)
+        names: list[str] = []
+        after = b""
+        while True:
+            reply = await self._connection.call(
+                "streams/list",
+                {"run": of_run.run, "streams": of_run.streams},
+                {"base": keys.base, "run_id": run_id, "after": after},
+            )
+            names += [name.decode() for name in reply[1]]
+            after = reply[2]
+            if not after:
+                return names
 
     async def get_info(self, run_id: str, name: str) -> StreamInfo:
         """How far a stream has been written: tail index -1, not done, for an unknown one."""

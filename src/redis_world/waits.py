@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from redis_world.connection import Connection
 from redis_world.models import Page, SortOrder, Wait
-from redis_world.paging import DEFAULT_LIMIT, check_limit, check_order, make_page, parse_cursor
+from redis_world.paging import (
+    DEFAULT_LIMIT,
+    check_limit,
+    check_order,
+    make_page,
+    parse_cursor,
+    read_page,
+)
 from redis_world.rows import raise_refusal, wait_from
 
 __all__ = ["Waits"]
@@ -44,15 +54,16 @@ class Waits:
             InvalidCursorError: the cursor is not one of this listing.
         """
         keys = self._connection.partitions.of(run_id).of_run(run_id)
-        reply = await self._connection.call(
-            "waits/list",
-            {"waits": keys.waits, "wait_states": keys.wait_states},
-            {
-                "order": check_order(sort_order),
-                "after": parse_cursor("waits", cursor),
-                "limit": str(check_limit(limit)),
-            },
-        )
+        order = check_order(sort_order)
+
+        async def ask(after: str, count: int) -> Sequence[Any]:
+            return await self._connection.call(
+                "waits/list",
+                {"waits": keys.waits, "wait_states": keys.wait_states},
+                {"order": order, "after": after, "limit": str(count)},
+            )
+
+        reply = await read_page(ask, parse_cursor("waits", cursor), check_limit(limit))
         return make_page(
             "waits", reply, lambda row: wait_from(run_id, row[1].decode(), row[2]), cursor
         )

@@ -455,7 +455,7 @@ async def test_a_late_janitor_finds_nothing_to_do(world: RedisWorld) -> None:
     """It has seen a run that another one has removed since, or that was created anew."""
     run_id = await e.new_run(world)
     partition = world.connection.partitions.of(run_id)
-    cleaning = {"cleaning": partition.cleaning}
+    cleaning = {"run": partition.of_run(run_id).run, "cleaning": partition.cleaning}
     chore = {"base": partition.base, "run_id": run_id, "kind": "run", "after": ""}
     assert await remove_some(world, run_id) == [b"LEFT"]
     assert await world.connection.call("runs/clean", cleaning, chore) == [b"OK", b""]

@@ -31,6 +31,7 @@ LONG = 100.0
 def only_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiters look when they are told to, and not by themselves."""
     monkeypatch.setattr(runs, "_LOOK_SECONDS", LONG)
+    monkeypatch.setattr(runs, "_SELDOM_SECONDS", LONG)
 
 
 @pytest.fixture

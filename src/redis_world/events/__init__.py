@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from redis_world.cleaning import go_on
 from redis_world.connection import Command, Connection
 from redis_world.errors import (
     EventNotFoundError,
     InvalidEventError,
     InvalidInputError,
+    NotDurableError,
     WorldError,
+    WorldUnavailableError,
 )
 from redis_world.events import hook_events, run_events, step_events, wait_events
 from redis_world.events.batch import Batch, Item, parse_batch
@@ -65,6 +69,9 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "wait_created": wait_events.wait_created,
     "wait_completed": wait_events.wait_completed,
 }
+
+_CREATING: Final = ("events/run_created", "events/run_started")
+"""The scripts that may find more streams than they keep."""
 
 _TIMESTAMP: Final[TypeAdapter[datetime]] = TypeAdapter(Timestamp)
 
@@ -371,6 +378,10 @@ class Events:
             )
         if reply[0] not in call.accepted:
             raise_refusal(reply, run_id=request.run_id, entity_id=call.entity_id)
+        if call.script in _CREATING and reply[0] == b"OK" and reply[5]:
+            # What fails here the next sweep does.
+            with contextlib.suppress(WorldUnavailableError, NotDurableError):
+                await go_on(self._connection, "keep", request.run_id)
         result = call.read(reply)
         if message_id := reply[3]:
             result = result.changed({"message_id": message_id.decode()})

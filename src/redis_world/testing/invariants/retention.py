@@ -59,6 +59,9 @@ def _of_cleaning(snapshot: Snapshot) -> Iterable[str]:
         if kind == "run":
             if snapshot.is_run(run_id):
                 yield f"cleaning: {member} is of a run that is there"
+        elif kind == "keep":
+            if not snapshot.is_run(run_id):
+                yield f"cleaning: {member} is of no run"
         elif kind not in {"hooks", "streams", "messages"}:
             yield f"cleaning: {member} is nothing that could be cleaned"
         elif not snapshot.is_run(run_id) or snapshot.is_live(run_id):

@@ -48,7 +48,7 @@ def _of_run(snapshot: Snapshot, run_id: str) -> Iterable[str]:
         for name in sorted(stored):
             if not snapshot.is_cleaning("streams", run_id):
                 yield f"{keys.stream(name)} is there, and the data of its run has expired"
-    elif snapshot.is_run(run_id):
+    elif snapshot.is_run(run_id) and not snapshot.is_cleaning("keep", run_id):
         for name in sorted({*named} - stored):
             yield f"{keys.streams}: {name} is there, and {keys.stream(name)} is not"
 
