@@ -25,7 +25,7 @@ local members, more, following = page_of_some(function(place, count)
   return page_by_member({ all_hooks }, order, place, count)
 end, function(member)
   local hook_id, run_id = parse_hook_member(member)
-  return is_readable(base, run_id, hook_id, status_of(run_id), at)
+  return judge_hook(base, run_id, hook_id, status_of(run_id), at)
 end, function(member)
   return member
 end, after, limit)

@@ -27,7 +27,7 @@ end
 
 -- Whether a hook may be read, its run being of this status: the run goes on, or it has outlived it
 -- and still may. The second answer is whether it may be resumed, too.
-local function is_readable(base, run_id, hook_id, status, at)
+local function judge_hook(base, run_id, hook_id, status, at)
   local fields = redis.call('HMGET', hook_key(base, run_id, hook_id), 'created_at',
     'token_retention_until')
   if not fields[1] or not status then
@@ -41,7 +41,7 @@ end
 -- The same, whatever the status of its run.
 local function hook_state(base, run_id, hook_id, at)
   local status = redis.call('HGET', run_key(base, run_id), 'status')
-  return is_readable(base, run_id, hook_id, status, at)
+  return judge_hook(base, run_id, hook_id, status, at)
 end
 
 -- Deletes a hook, and its token's record.

@@ -24,7 +24,7 @@ _READ_CHUNKS: Final = 64
 """Chunks of one round trip of a live reader."""
 _LOOK_SECONDS: Final = 1.0
 """How often a live reader looks by itself, where a hint was lost."""
-_MAX_CHUNKS: Final = 100_000
+_MAX_CHUNKS: Final = 5_000
 """Chunks of one write: the server does nothing else meanwhile."""
 
 
@@ -58,7 +58,7 @@ class Streams:
 
         Raises:
             StreamClosedError: the stream is closed; nothing was stored.
-            InvalidInputError: a chunk is not bytes, or too large, or there are more than 100,000.
+            InvalidInputError: a chunk is not bytes, or too large, or there are more than 5,000.
         """
         limit = self._connection.config.max_payload_bytes
         rows = []

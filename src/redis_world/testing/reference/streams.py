@@ -14,7 +14,7 @@ from redis_world.testing.reference.state import State, StoredStream
 
 __all__ = ["ReferenceStreams"]
 
-_MAX_CHUNKS: Final = 100_000
+_MAX_CHUNKS: Final = 5_000
 """Chunks of one write."""
 
 
@@ -41,7 +41,7 @@ class ReferenceStreams:
 
         Raises:
             StreamClosedError: the stream is closed; nothing was stored.
-            InvalidInputError: a chunk is not bytes, or too large, or there are more than 100,000.
+            InvalidInputError: a chunk is not bytes, or too large, or there are more than 5,000.
         """
         limit = self._state.config.max_payload_bytes
         for chunk in chunks:
