@@ -32,9 +32,11 @@ def _of_expiry(snapshot: Snapshot) -> Iterable[str]:
         has_run = snapshot.is_run(name.owner)
         is_removed = snapshot.is_cleaning("run", name.owner)
         is_stray = name.kind in STREAM_KINDS and not has_run and not is_removed
+        # Those that were there before their run are kept by several scripts.
+        is_open = name.kind in STREAM_KINDS and snapshot.is_cleaning("keep", name.owner)
         is_over = name.kind == "run:ops" and has_run and not snapshot.is_live(name.owner)
         expires = name in snapshot.ttls
-        if expires and not is_stray and not is_over and not is_removed:
+        if expires and not (is_stray or is_over or is_removed or is_open):
             yield f"{spelled} expires in {snapshot.ttls[name]} ms, and must not"
         elif is_stray and not expires:
             yield f"{spelled} is of a run that is not there, and does not expire"
