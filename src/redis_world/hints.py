@@ -217,9 +217,6 @@ class HintHub:
             self._awaited.clear()
             for name in [*self._confirmed]:
                 self._confirmed[name].clear()
-                # They look more often from now on.
-                for waiter in self._waiters.get(name, ()):
-                    waiter.notify()
                 if name not in self._waiters:
                     del self._confirmed[name]
             await subscriber.aclose()

@@ -13,6 +13,7 @@ import pytest
 from redis_world import RedisWorld, events, paging
 from redis_world.connection import Connection
 from redis_world.errors import HookNotFoundError, WorldUnavailableError
+from redis_world.events import log
 from redis_world.models import Page
 from redis_world.testing import ManualClock, check_invariants
 from support import events as e
@@ -301,3 +302,49 @@ async def test_a_page_of_many_rows_is_whole(
         assert page.has_more == (limit < count)
         assert len(replies) <= scripts
         replies.clear()
+
+
+# Contract: 6.events
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_a_log_of_large_payloads_comes_in_small_pages(
+    world: RedisWorld, monkeypatch: pytest.MonkeyPatch, order: Any
+) -> None:
+    """What was read tells how much of the rest to ask for at a time, and the next time, too."""
+    monkeypatch.setattr(log, "_PAGE_BYTES", 50_000)
+    run_id = await e.new_run(world)
+    count = 2 * log.FIRST_PAGE
+    large = [e.step_created(f"s{n}", input=bytes([n]) * 10_000) for n in range(count)]
+    await in_turns([e.write(world, run_id, each) for each in large])
+    sizes: list[int] = []
+    original = Connection.execute
+
+    async def execute(self: Connection, *commands: Any) -> list[Any]:
+        replies = await original(self, *commands)
+        sizes.append(size_of(replies))
+        return replies
+
+    monkeypatch.setattr(Connection, "execute", execute)
+    everything = (await world.events.list(run_id, sort_order=order)).data
+    assert len({each.event_id for each in everything}) == count + 2
+    assert len([size for size in sizes if size > 100_000]) == 1, "the first look"
+    if order == "asc":
+        sizes.clear()
+        assert (await world.events.list(run_id)).data == everything
+        assert max(sizes) < 100_000
+
+
+# Contract: 6.events
+async def test_any_number_of_events_of_one_entity_are_read(world: RedisWorld) -> None:
+    run_id = await e.new_run(world)
+    await e.write(world, run_id, e.hook_created())
+    sent = [bytes([n]) for n in range(150)]
+    await in_turns([e.write(world, run_id, e.hook_received(payload=each)) for each in sent])
+    for order in ("asc", "desc"):
+        found = await world.events.list_by_correlation_id(
+            run_id,
+            "hook_1",
+            sort_order=order,
+        )
+        data = [e.data_of(each).get("payload") for each in found.data]
+        assert {each for each in data if each is not None} == {*sent}
+        assert len(data) == len(sent) + 1

@@ -21,6 +21,7 @@ from redis_world.hints import HintHub, Subscription
 from redis_world.lua import ScriptLibrary, script_root
 from support.backends import Backend, channels
 from support.events import event, new_run, new_run_id, run_ended, step_created, write
+from support.metering import size_of
 from support.until import until
 
 LONG = 100.0
@@ -141,6 +142,75 @@ async def test_a_waiter_looks_rarely(world: RedisWorld, reads: list[str]) -> Non
     reads.clear()
     await world.runs.wait_for_terminal(run_id, timeout=1.5)
     assert reads.count("runs/get") <= 6
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes Worlds are answered from now on, by command."""
+    sizes: list[int] = []
+    call, execute = Connection.call, Connection.execute
+
+    async def metered_call(
+        self: Connection, name: str, keys: Mapping[str, str | bytes], args: Mapping[str, Any]
+    ) -> list[Any]:
+        reply = await call(self, name, keys, args)
+        sizes.append(size_of(reply))
+        return reply
+
+    async def metered_execute(self: Connection, *commands: Any) -> list[Any]:
+        replies = await execute(self, *commands)
+        sizes.extend(map(size_of, replies))
+        return replies
+
+    monkeypatch.setattr(Connection, "call", metered_call)
+    monkeypatch.setattr(Connection, "execute", metered_execute)
+    return sizes
+
+
+async def test_payloads_are_read_once_at_the_end(world: RedisWorld, answers: list[int]) -> None:
+    """What a waiter looks at meanwhile is the status."""
+    large = bytes(100_000)
+    run_id = await new_run(world, input=large)
+    answers.clear()
+    waiting = asyncio.create_task(world.runs.wait_for_terminal(run_id, timeout=LONG))
+    await until_subscribed(world)
+    for number in range(5):
+        world.connection.hub._hear(b"message", _channel_of(world, run_id))
+        await write(world, run_id, step_created(f"s{number}"))
+    await write(world, run_id, run_ended("completed"))
+    run = await waiting
+    assert (run.input, run.output) == (large, b"out")
+    # All that a World reads; what it writes is answered apart.
+    assert len(answers) > 5
+    assert sum(answers) < 1.1 * len(large)
+
+
+async def test_a_waiter_that_is_told_looks_seldom(world: RedisWorld, answers: list[int]) -> None:
+    """Its subscription stands: only a hint that was lost is looked for."""
+    run_id = await new_run(world)
+    waiting = asyncio.create_task(world.runs.wait_for_terminal(run_id, timeout=2.5))
+    await until_subscribed(world)
+    await asyncio.sleep(0.2)
+    answers.clear()
+    assert (await waiting).status == "running"
+    # The last look, at the time-out.
+    assert len(answers) == 1
+
+
+async def test_a_waiter_that_is_not_told_looks_every_second(
+    world: RedisWorld, answers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Subscription, "is_confirmed", False)
+    run_id = await new_run(world)
+    waiting = asyncio.create_task(world.runs.wait_for_terminal(run_id, timeout=LONG))
+    await until_subscribed(world)
+    answers.clear()
+    await until(lambda: len(answers) >= 2)
+    waiting.cancel()
+
+
+def _channel_of(world: RedisWorld, run_id: str) -> bytes:
+    return world.connection.partitions.of(run_id).of_run(run_id).done.encode()
 
 
 async def test_many_waiters_of_many_runs(world: RedisWorld, only_hints: None) -> None:

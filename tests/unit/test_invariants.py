@@ -671,6 +671,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "a name with a score": (do("zadd", RUN.streams, {"out": 1}), "streams: out has score 1, not"),
     "no stream": (do("delete", OUT), ":stream:out is missing"),
     "no writers": (do("delete", WRITERS), ":stream:out:writers is missing"),
+    "streams to be kept of no run": (do("zadd", KEYS.cleaning, {"keep/x": 1}), "keep/x is of no"),
     # Messages.
     "in two places": (put_twice, "lies in due and he"),
     "in no place": (on_set("due", "zrem"), "lies in no set"),

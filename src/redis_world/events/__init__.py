@@ -70,6 +70,8 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "wait_completed": wait_events.wait_completed,
 }
 
+_SLOTS_AT_ONCE: Final = 64
+"""Events of one round trip that are read one by one."""
 _CREATING: Final = ("events/run_created", "events/run_started")
 """The scripts that may find more streams than they keep."""
 
@@ -298,16 +300,20 @@ class Events:
         self, run_id: str, slots: Sequence[int], resolve_data: ResolveData
     ) -> Sequence[Event]:
         keys = self._connection.partitions.of(run_id).of_run(run_id)
-        commands: list[Command] = [
-            ("XRANGE", keys.events, f"0-{slot}", f"0-{slot}") for slot in slots
-        ]
-        if slots:
-            commands.append(("HMGET", keys.payloads, *slots))
-        replies = await self._connection.execute(*commands) if commands else []
-        return [
-            event_from(run_id, slot, pairs(replies[i][0][1]), replies[-1][i], resolve_data)
-            for i, slot in enumerate(slots)
-        ]
+        events: list[Event] = []
+        for first in range(0, len(slots), _SLOTS_AT_ONCE):
+            some = slots[first : first + _SLOTS_AT_ONCE]
+            commands: list[Command] = [
+                ("XRANGE", keys.events, f"0-{slot}", f"0-{slot}") for slot in some
+            ]
+            *entries, payloads = await self._connection.execute(
+                *commands, ("HMGET", keys.payloads, *some)
+            )
+            events += [
+                event_from(run_id, slot, pairs(entry[0][1]), payload, resolve_data)
+                for slot, entry, payload in zip(some, entries, payloads, strict=True)
+            ]
+        return events
 
     def _request(
         self,

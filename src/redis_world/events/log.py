@@ -19,6 +19,8 @@ __all__ = ["Lengths", "LogReader", "slot_of"]
 FIRST_PAGE: Final = 64
 """Entries of the first round trip of an unlimited read: most logs are shorter."""
 NEXT_PAGE: Final = 1000
+_PAGE_BYTES: Final = 4 * 1024 * 1024
+"""Of payloads in one round trip, as far as those before tell how large the next ones are."""
 _MEMORY: Final = 4096
 """Of how many runs the lengths of their logs are remembered."""
 
@@ -31,26 +33,26 @@ def slot_of(event: Event) -> int:
 
 
 class Lengths:
-    """How long the logs were that were read last.
+    """How long the logs were that were read last, and how large their payloads.
 
     Replays read the log of one run over and over, each time a little longer: they ask for what
     there is and what may have come since in one round trip.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, int] = {}
+        self._seen: dict[str, tuple[int, int]] = {}
 
-    def note(self, run_id: str, slot: int) -> None:
-        """A log was seen to have this slot."""
+    def note(self, run_id: str, slot: int, page: int) -> None:
+        """A log was seen to have this slot, and so many events are a page of it."""
         # What is asked for anew is forgotten last.
-        self._seen[run_id] = max(slot, self._seen.pop(run_id, 0))
+        self._seen[run_id] = max(slot, self._seen.pop(run_id, (0, 0))[0]), page
         if len(self._seen) > _MEMORY:
             del self._seen[next(iter(self._seen))]
 
     def first_page(self, run_id: str, after: int) -> int:
         """How many events behind a slot a first look asks for."""
-        left = self._seen.get(run_id, 0) - after
-        return min(max(left, 0) + FIRST_PAGE, NEXT_PAGE)
+        length, page = self._seen.get(run_id, (0, NEXT_PAGE))
+        return min(max(length - after, 0) + FIRST_PAGE, page)
 
 
 class LogReader:
@@ -64,6 +66,8 @@ class LogReader:
         self._run_id = run_id
         self._keys = connection.partitions.of(run_id).of_run(run_id)
         self._resolve_data: ResolveData = resolve_data
+        # What it has read so far.
+        self._events = self._bytes = 0
 
     def commands(self, after: int, count: int) -> list[Command]:
         """What reads up to `count` events behind a slot, and tells whether there is one more."""
@@ -80,6 +84,8 @@ class LogReader:
         entries = replies[0]
         payloads = replies[1] if self._resolve_data == "all" else ()
         events = []
+        self._events += len(entries)
+        self._bytes += sum(len(payload) for payload in payloads if payload)
         for entry_id, fields in entries[:count]:
             slot = int(entry_id[2:])
             payload = payloads[slot - after - 1] if payloads else None
@@ -87,12 +93,16 @@ class LogReader:
                 event_from(self._run_id, slot, pairs(fields), payload, self._resolve_data)
             )
         if events and len(entries) <= count:
-            self._lengths.note(self._run_id, after + len(events))
+            self._lengths.note(self._run_id, after + len(events), self._next_page())
         return events, len(entries) > count
 
     def first_page(self, after: int) -> int:
         """How many events behind a slot a first look asks for."""
         return self._lengths.first_page(self._run_id, after)
+
+    def _next_page(self) -> int:
+        """How many events to ask for behind those that were read: less where they are large."""
+        return min(NEXT_PAGE, max(1, _PAGE_BYTES * self._events // max(self._bytes, 1)))
 
     async def page(self, after: int, count: int) -> tuple[list[Event], bool]:
         """Up to `count` events behind a slot, and whether there are more.
@@ -102,7 +112,7 @@ class LogReader:
         """
         events, more = await self._read(after, min(count, self.first_page(after)))
         while more and len(events) < count:
-            left = min(count - len(events), NEXT_PAGE)
+            left = min(count - len(events), self._next_page())
             behind, more = await self._read(slot_of(events[-1]), left)
             events += behind
         return events, more
@@ -115,7 +125,7 @@ class LogReader:
         """A first page with all that follows it."""
         events = list(events)
         while more:
-            page, more = await self._read(slot_of(events[-1]), NEXT_PAGE)
+            page, more = await self._read(slot_of(events[-1]), self._next_page())
             events += page
         return events
 
@@ -132,6 +142,7 @@ class LogReader:
         events: list[Event] = []
         while len(events) < end - first:
             after = first - 1 + len(events)
-            page, _ = await self._read(after, min(NEXT_PAGE, end - 1 - after))
+            count = self._next_page() if events else FIRST_PAGE
+            page, _ = await self._read(after, min(count, end - 1 - after))
             events += page
         return events[::-1], first > 1 and bool(events)
