@@ -2,7 +2,8 @@
 --
 -- An id that the client made must be of now: its ULID time may lie a day in the past, which is
 -- how long a start may be delayed, and five minutes ahead, for clocks that differ. `id_time` is
--- that time in ms, or empty for an id that was made by this World.
+-- that time in ms, or empty for an id that was made by this World. A run that exists is in
+-- conflict whatever its age: a resilient start may have made it of an id of any age.
 --
 -- `execution_context` and `encryption_public_key` are empty, or stand behind a `=`.
 --
@@ -30,6 +31,9 @@ if own then
   return { 'OK', '1', own.at, sent_along(base, outbox),
     run_row(run, attributes, payloads, resolve_data, '1'), is_left_to_keep(base, run_id) }
 end
+if exists then
+  return { 'CONFLICT' }
+end
 if id_time ~= '' then
   local age = tonumber(at) - tonumber(id_time)
   if age > MAX_AGE or age < -MAX_AHEAD then
@@ -37,7 +41,7 @@ if id_time ~= '' then
   end
 end
 -- One that is being removed is there until nothing is left of it.
-if exists or is_removing(base, run_id) then
+if is_removing(base, run_id) then
   return { 'CONFLICT' }
 end
 

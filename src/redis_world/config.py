@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -16,10 +19,27 @@ from pydantic import (
 )
 
 from redis_world.errors import ConfigurationError
+from redis_world.values import plain_scalar, shown, text
 
 __all__ = ["ENVIRONMENT_PREFIX", "WorldConfig"]
 
 ENVIRONMENT_PREFIX = "REDIS_WORLD_"
+
+_LEAST_NAME_BYTES: Final = 256
+_LONGEST_TEXT: Final = 4096
+_LONGEST_WAIT: Final = 86_400.0
+_LONGEST_TIME: Final = timedelta(days=365_000)
+"""What is added to or taken from dates has to stay within the years that there are."""
+
+
+def _no_truth(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a number, not True or False")  # noqa: TRY004 - what pydantic collects
+    return value
+
+
+_Number = BeforeValidator(_no_truth)
+_Text = Annotated[str, AfterValidator(lambda value: text(value, "it", _LONGEST_TEXT))]
 
 
 class WorldConfig(BaseModel):
@@ -45,7 +65,9 @@ class WorldConfig(BaseModel):
         sweep_interval: seconds for which an event may lack its message, and a run be without any,
             before a sweep sends one; workers sweep about as often.
         max_events_per_run: the event ceiling: beyond it a run begins nothing new; None: none.
-        max_payload_bytes: the largest payload, message or chunk.
+        max_payload_bytes: the most bytes of each part of a request: a payload, message or chunk,
+            an id, name, token, key or reason, the headers, and the rest of an event's data. Names
+            and the rest of the data may have 256 bytes in any case.
         hook_retention_limit: how far ahead the `tokenRetentionUntil` of a hook may lie.
         retention: how long finished runs stay, at least a minute: then a sweep removes them with
             all that is theirs, but no earlier than the last of their hooks; None: for ever.
@@ -54,32 +76,43 @@ class WorldConfig(BaseModel):
         max_lost_leases: lost leases after which a message is a dead letter.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     namespace: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "world"
-    partitions: Annotated[int, Field(ge=1, le=1024)] = 1
-    deployment_id: str = ""
-    environment: str | None = None
-    max_connections: Annotated[int, Field(ge=1, le=10_000)] = 32
-    connect_timeout: Annotated[float, Field(gt=0)] = 5.0
-    socket_timeout: Annotated[float, Field(gt=0)] = 10.0
-    retry_timeout: Annotated[float, Field(ge=0, le=600)] = 30.0
+    partitions: Annotated[int, _Number, Field(ge=1, le=1024)] = 1
+    deployment_id: _Text = ""
+    environment: _Text | None = None
+    max_connections: Annotated[int, _Number, Field(ge=1, le=10_000)] = 32
+    connect_timeout: Annotated[float, _Number, Field(gt=0, le=_LONGEST_WAIT)] = 5.0
+    socket_timeout: Annotated[float, _Number, Field(gt=0, le=_LONGEST_WAIT)] = 10.0
+    retry_timeout: Annotated[float, _Number, Field(ge=0, le=600)] = 30.0
     durability: Literal["memory", "replica", "disk"] = "memory"
-    durability_timeout: Annotated[float, Field(gt=0, le=600)] = 5.0
-    sweep_interval: Annotated[float, Field(gt=0, le=86_400)] = 15.0
-    max_events_per_run: Annotated[int, Field(ge=1)] | None = 25_000
-    max_payload_bytes: Annotated[int, Field(ge=1, le=512 * 1024 * 1024 - 1)] = 64 * 1024 * 1024
-    hook_retention_limit: timedelta = timedelta(days=365)
-    retention: Annotated[timedelta, Field(ge=timedelta(minutes=1))] | None = timedelta(days=30)
+    durability_timeout: Annotated[float, _Number, Field(gt=0, le=600)] = 5.0
+    sweep_interval: Annotated[float, _Number, Field(gt=0, le=86_400)] = 15.0
+    max_events_per_run: Annotated[int, _Number, Field(ge=1, le=2**53)] | None = 25_000
+    max_payload_bytes: Annotated[int, _Number, Field(ge=1, le=512 * 1024 * 1024 - 1)] = (
+        64 * 1024 * 1024
+    )
+    hook_retention_limit: Annotated[timedelta, _Number, Field(ge=timedelta(0), le=_LONGEST_TIME)] = (
+        timedelta(days=365)
+    )
+    retention: (
+        Annotated[timedelta, _Number, Field(ge=timedelta(minutes=1), le=_LONGEST_TIME)] | None
+    ) = timedelta(days=30)
     serialize_runs: bool = True
-    max_failures: Annotated[int, Field(ge=1)] = 64
-    max_lost_leases: Annotated[int, Field(ge=1)] = 1000
+    max_failures: Annotated[int, _Number, Field(ge=1, le=2**53)] = 64
+    max_lost_leases: Annotated[int, _Number, Field(ge=1, le=2**53)] = 1000
 
     @model_validator(mode="after")
     def _wait_less_than_a_command_may(self) -> Self:
         if self.durability != "memory" and self.durability_timeout >= self.socket_timeout:
             raise ValueError("durability_timeout has to be less than socket_timeout")
         return self
+
+    @property
+    def max_name_bytes(self) -> int:
+        """The most bytes of an id, a name, a token or a key."""
+        return max(self.max_payload_bytes, _LEAST_NAME_BYTES)
 
     @classmethod
     def create(cls, **options: Any) -> Self:
@@ -89,13 +122,12 @@ class WorldConfig(BaseModel):
             ConfigurationError: an option is unknown or out of range; the text names it.
         """
         try:
-            return cls(**options)
+            return cls(**{name: plain_scalar(value) for name, value in options.items()})
         except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(map(str, item['loc']))}: {item['msg']} (got {item['input']!r})"
-                for item in error.errors()
-            )
+            problems = "; ".join(map(_problem, error.errors(include_url=False)))
             raise ConfigurationError(f"bad configuration of the World: {problems}") from None
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"bad configuration of the World: {error}") from None
 
     @classmethod
     def from_env(cls, **options: Any) -> Self:
@@ -112,3 +144,12 @@ class WorldConfig(BaseModel):
             if (value := os.environ.get(ENVIRONMENT_PREFIX + name.upper())) is not None
         }
         return cls.create(**{**found, **options})
+
+
+def _problem(item: Mapping[str, Any]) -> str:
+    """What is wrong with an option; the value of an unknown one may be a password."""
+    name = ".".join(map(str, item["loc"]))
+    problem = f"{name}: {item['msg']}" if name else str(item["msg"])
+    if not name or item["type"] == "extra_forbidden":
+        return problem
+    return f"{problem} (got {shown(item['input'])})"

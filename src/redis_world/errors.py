@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal, Self
 
 __all__ = [
     "AttributeValidationError",
@@ -28,6 +28,16 @@ __all__ = [
     "WorldError",
     "WorldUnavailableError",
 ]
+
+_SHOWN_ID: Final = 512
+"""How much of an id a text shows; ids may be as long as payloads."""
+
+
+
+def shown_id(text: str) -> str:
+    """An id as a text shows it."""
+    return text if len(text) <= _SHOWN_ID else f"{text[:_SHOWN_ID]}..."
+
 
 ConflictReason = Literal["duplicate", "step_terminal", "run_terminal"]
 
@@ -84,7 +94,7 @@ class _NotFoundError(WorldError):
     entity: ClassVar[str] = "Entity"
 
     def __init__(self, entity_id: str) -> None:
-        super().__init__(f'{self.entity} "{entity_id}" not found')
+        super().__init__(f'{self.entity} "{shown_id(entity_id)}" not found')
         self.entity_id = entity_id
 
 
@@ -114,10 +124,21 @@ class EventNotFoundError(_NotFoundError):
 
 
 class HookNotFoundError(_NotFoundError):
-    """No live hook of this id or token."""
+    """No live hook of this id or token. A token is a secret: neither text nor attributes have it.
+
+    Attributes:
+        entity_id: the hook's id; empty after a look-up by token.
+    """
 
     code = "HookNotFoundError"
     entity = "Hook"
+
+    @classmethod
+    def of_token(cls) -> Self:
+        """No live hook has the token that was looked up."""
+        error = cls("")
+        error.args = ("no live hook has this token",)
+        return error
 
 
 class MessageNotFoundError(_NotFoundError):

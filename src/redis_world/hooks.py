@@ -15,12 +15,14 @@ from redis_world.paging import (
     ask_all,
     check_limit,
     check_order,
+    check_resolve_data,
     make_page,
     merge,
     parse_cursor,
     read_page,
 )
-from redis_world.rows import hook_from, raise_refusal
+from redis_world.rows import hook_from
+from redis_world.values import text
 
 __all__ = ["Hooks"]
 
@@ -42,6 +44,11 @@ class Hooks:
         Raises:
             HookNotFoundError: there is no live one.
         """
+        limit = self._connection.config.max_name_bytes
+        hook_id = text(hook_id, "hook_id", limit)
+        if run_id is not None:
+            run_id = text(run_id, "run_id", limit)
+        resolve_data = check_resolve_data(resolve_data)
         # An id may be a hook of several runs; without a run all partitions are asked.
         partitions = self._connection.partitions
         asked = [*partitions] if run_id is None else [partitions.of(run_id)]
@@ -80,6 +87,8 @@ class Hooks:
         Raises:
             HookNotFoundError: the token is free.
         """
+        token = text(token, "token", self._connection.config.max_name_bytes, secret=True)
+        resolve_data = check_resolve_data(resolve_data)
         keys = self._connection.partitions.of(token)
         if len(self._connection.partitions) == 1:
             reply = await self._connection.call(
@@ -88,7 +97,7 @@ class Hooks:
                 {"base": keys.base, "resolve_data": resolve_data},
             )
             if reply[0] != b"OK":
-                raise_refusal(reply, entity_id=token)
+                raise HookNotFoundError.of_token()
             hook = self._hook(reply[1], resolve_data)
         else:
             hook = await self._holder(keys, token, resolve_data)
@@ -107,7 +116,7 @@ class Hooks:
                 # One that was reserved for it may have been created with another one.
                 if hook.token == token:
                     return hook
-        raise HookNotFoundError(token)
+        raise HookNotFoundError.of_token()
 
     async def list(
         self,
@@ -124,8 +133,12 @@ class Hooks:
             InvalidCursorError: the cursor is not one of this listing.
         """
         listing = "all_hooks" if run_id is None else "hooks"
-        after = parse_cursor(listing, cursor)
-        check_limit(limit)
+        name_limit = self._connection.config.max_name_bytes
+        if run_id is not None:
+            run_id = text(run_id, "run_id", name_limit)
+        resolve_data = check_resolve_data(resolve_data)
+        limit = check_limit(limit)
+        after = parse_cursor(listing, cursor, name_limit)
         args = {"resolve_data": resolve_data, "order": check_order(sort_order)}
 
         async def ask(keys: Keys, after: str, count: int) -> Sequence[Any]:

@@ -12,6 +12,7 @@ from typing import Final
 from ulid import ULID
 
 from redis_world.errors import EventNotFoundError, InvalidEventError
+from redis_world.values import shown
 
 __all__ = [
     "MAX_SLOT",
@@ -77,7 +78,7 @@ def run_id_time(run_id: str) -> int:
         InvalidEventError: it is not `wrun_` and a ULID.
     """
     if not _RUN_ID.fullmatch(run_id):
-        raise InvalidEventError(f"run id {run_id!r} is not wrun_ followed by a ULID")
+        raise InvalidEventError(f"run_id {shown(run_id)} is not wrun_ followed by a ULID")
     return ULID.from_str(run_id.removeprefix(RUN_PREFIX)).milliseconds
 
 

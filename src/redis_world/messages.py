@@ -10,10 +10,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from redis_world.codec import Duration, decode_data, encode_data, from_ms, to_duration_ms
+from redis_world.codec import (
+    Duration,
+    decode_data,
+    encode_data,
+    from_ms,
+    plain_data,
+    to_duration_ms,
+)
 from redis_world.errors import InvalidInputError, WorldError
 from redis_world.rows import pairs
 from redis_world.text import utf8
+from redis_world.values import shown, text
 
 __all__ = [
     "DeadLetter",
@@ -21,6 +29,7 @@ __all__ = [
     "FollowUp",
     "Message",
     "backoff",
+    "check_payload",
     "check_topic",
     "dead_letter_from",
     "default_queue_name",
@@ -45,6 +54,7 @@ _WAKE_KEYS: Final = frozenset({"runId", "requestedAt", "traceCarrier", "hookResu
 """A message of these keys alone says no more than "look at the run"."""
 
 _ENVELOPE_BYTES: Final = 64 * 1024
+_LEAST_NAME_BYTES: Final = 256
 
 _BACKOFF_SECONDS: Final = 5.0
 _BACKOFF_FLAT: Final = 3
@@ -63,7 +73,7 @@ def topic_of(queue_name: str) -> str:
     match = _QUEUE_NAME.fullmatch(queue_name) if isinstance(queue_name, str) else None
     if match is None:
         raise InvalidInputError(
-            f"{queue_name!r} is no queue name: they are __wkf_workflow_<id> or "
+            f"{shown(queue_name)} is no queue name: they are __wkf_workflow_<id> or "
             "__<namespace>_wkf_workflow_<id>, the namespace lower-case letters and digits"
         )
     return match[1]
@@ -77,9 +87,9 @@ def check_topic(topic: str) -> str:
     """
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
         raise InvalidInputError(
-            f"{topic!r} is no topic: they are __wkf_workflow_ or __<namespace>_wkf_workflow_"
+            f"topic {shown(topic)} is no topic: they are __wkf_workflow_ or __<namespace>_wkf_workflow_"
         )
-    return topic
+    return str.__str__(topic)
 
 
 def default_queue_name(
@@ -136,7 +146,7 @@ class Enqueue:
     """
 
     queue_name: str
-    payload: Mapping[str, Any]
+    payload: Mapping[str, Any] = field(repr=False)
     delay: Duration = 0.0
     idempotency_key: str | None = None
     headers: Mapping[str, str] | None = None
@@ -159,7 +169,7 @@ class Message:
 
     message_id: str
     queue_name: str
-    payload: dict[str, Any]
+    payload: dict[str, Any] = field(repr=False)
     headers: dict[str, str] | None
     deployment_id: str | None
     idempotency_key: str | None
@@ -207,7 +217,7 @@ class DeadLetter:
 
     message_id: str
     queue_name: str
-    payload: dict[str, Any] | None
+    payload: dict[str, Any] | None = field(repr=False)
     headers: dict[str, str] | None
     deployment_id: str | None
     idempotency_key: str | None
@@ -251,20 +261,32 @@ def kind_of(payload: Mapping[str, Any], key: str, delay: int) -> str:
     return "replay"
 
 
+def check_payload(
+    payload: Mapping[str, Any], limit: int, what: str = "payload"
+) -> dict[str, Any]:
+    """A payload, or headers, as a dict of plain values.
+
+    Raises:
+        InvalidInputError: it is no mapping, or has a value that can't be stored.
+    """
+    if not isinstance(payload, Mapping):
+        raise InvalidInputError(f"{what} is a mapping, not {shown(payload)}")
+    plain: dict[str, Any] = plain_data(payload, what, limit)
+    return plain
+
+
 def encode_body(payload: Mapping[str, Any], limit: int) -> bytes:
     """A payload as it is stored.
 
     Raises:
         InvalidInputError: it is no mapping, has a value that can't be stored, or is too large.
     """
-    if not isinstance(payload, Mapping):
-        raise InvalidInputError(f"a payload is a mapping, not {type(payload).__name__}")
-    body = encode_data(dict(payload), "the payload")
+    body = encode_data(payload, "payload")
     # It may carry a payload of the largest size, as the first message of a run does.
     if len(body) > limit + _ENVELOPE_BYTES:
         raise InvalidInputError(
-            f"the payload has {len(body)} bytes; the limit is {limit}, and {_ENVELOPE_BYTES} for "
-            "what surrounds it"
+            f"payload has {len(body)} bytes; the limit is {limit}, and {_ENVELOPE_BYTES} for what "
+            "surrounds it"
         )
     return body
 
@@ -275,23 +297,37 @@ def message_args(enqueue: Enqueue, message_id: str, limit: int) -> dict[str, Any
     Raises:
         InvalidInputError: the name, the delay or the payload is not valid.
     """
+    if not isinstance(enqueue, Enqueue):
+        raise InvalidInputError(f"enqueue is an Enqueue, not {shown(enqueue)}")
+    name_limit = max(limit, _LEAST_NAME_BYTES)
     delay = to_duration_ms(enqueue.delay, "delay")
-    key = enqueue.idempotency_key or ""
-    headers = enqueue.headers
-    body = encode_body(enqueue.payload, limit)
+    key = _optional(enqueue.idempotency_key, "idempotency_key", name_limit)
+    queue_name = text(enqueue.queue_name, "queue_name", name_limit)
+    payload = check_payload(enqueue.payload, limit + _ENVELOPE_BYTES)
+    headers = b""
+    if enqueue.headers is not None:
+        found = check_payload(enqueue.headers, name_limit, "headers")
+        for name, value in found.items():
+            if type(name) is not str or type(value) is not str:
+                raise InvalidInputError(f"headers are texts, not {shown(name)}: {shown(value)}")
+        headers = encode_data(found, "headers", name_limit) if found else b""
     return {
-        "topic": topic_of(enqueue.queue_name),
+        "topic": topic_of(queue_name),
         "message_id": message_id,
-        "run_id": run_of(enqueue.payload),
-        "kind": kind_of(enqueue.payload, key, delay),
-        "step_id": step_of(enqueue.payload),
+        "run_id": text(run_of(payload), "runId of payload", name_limit),
+        "kind": kind_of(payload, key, delay),
+        "step_id": text(step_of(payload), "stepId of payload", name_limit),
         "idempotency": key,
-        "queue_name": enqueue.queue_name,
-        "deployment_id": enqueue.deployment_id or "",
-        "headers": encode_data(dict(headers), "headers") if headers else b"",
-        "body": body,
+        "queue_name": queue_name,
+        "deployment_id": _optional(enqueue.deployment_id, "deployment_id", name_limit),
+        "headers": headers,
+        "body": encode_body(payload, limit),
         "delay": str(delay),
     }
+
+
+def _optional(value: str | None, what: str, limit: int) -> str:
+    return "" if value is None else text(value, what, limit)
 
 
 def pack_message(args: Mapping[str, Any]) -> bytes:

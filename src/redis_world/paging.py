@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from redis_world.errors import InvalidCursorError, InvalidInputError
 from redis_world.ids import MAX_SLOT, RUN_ID_PATTERN, event_id, parse_event_id
 from redis_world.models import Page, ResolveData, SortOrder
+from redis_world.values import shown, whole
 
 __all__ = [
     "DEFAULT_LIMIT",
@@ -49,7 +50,12 @@ _PLACES: Final = {
 }
 _EVENT_PREFIX: Final = "eid:"
 
+_LONGEST_PLACE: Final = 200
+_RESOLVE: Final[Mapping[str, ResolveData]] = {"all": "all", "none": "none"}
+_ORDERS: Final[Mapping[str, SortOrder]] = {"asc": "asc", "desc": "desc"}
+
 T = TypeVar("T")
+C = TypeVar("C")
 
 
 def check_limit(limit: int) -> int:
@@ -58,19 +64,16 @@ def check_limit(limit: int) -> int:
     Raises:
         InvalidInputError: it is not from 1 to 1,000.
     """
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LIMIT:
-        raise InvalidInputError(f"a page has 1 to {MAX_LIMIT} items, not {limit!r}")
-    return limit
+    return whole(limit, "limit", 1, MAX_LIMIT)
 
 
-def check_resolve_data(resolve_data: ResolveData) -> None:
+def check_resolve_data(resolve_data: ResolveData) -> ResolveData:
     """Check what is asked for of payloads.
 
     Raises:
         InvalidInputError: it is neither `all` nor `none`.
     """
-    if resolve_data not in ("all", "none"):
-        raise InvalidInputError(f"resolve_data is 'all' or 'none', not {resolve_data!r}")
+    return _one_of(resolve_data, "resolve_data", _RESOLVE)
 
 
 def check_order(order: SortOrder) -> SortOrder:
@@ -79,13 +82,25 @@ def check_order(order: SortOrder) -> SortOrder:
     Raises:
         InvalidInputError: it is neither `asc` nor `desc`.
     """
-    if order not in ("asc", "desc"):
-        raise InvalidInputError(f"sort_order is 'asc' or 'desc', not {order!r}")
-    return order
+    return _one_of(order, "sort_order", _ORDERS)
 
 
-def parse_cursor(listing: str, cursor: str | None) -> str:
+def _one_of(value: object, what: str, allowed: Mapping[str, C]) -> C:
+    # Only text is looked up: what else there is may have no hash.
+    found = allowed.get(value) if isinstance(value, str) else None
+    if found is None:
+        names = " or ".join(map(repr, allowed))
+        raise InvalidInputError(f"{what} is {names}, not {shown(value)}")
+    return found
+
+
+def parse_cursor(listing: str, cursor: str | None, name_limit: int | None = None) -> str:
     """The place that a cursor of this listing stands for; empty for none.
+
+    Args:
+        listing: its name.
+        cursor: of an earlier page.
+        name_limit: the most bytes of a name, where a place has one in it.
 
     Raises:
         InvalidCursorError: it was not made by this listing.
@@ -93,11 +108,13 @@ def parse_cursor(listing: str, cursor: str | None) -> str:
     if cursor is None:
         return ""
     prefix = f"{listing}:"
-    if isinstance(cursor, str) and cursor.startswith(prefix):
-        place = cursor.removeprefix(prefix)
+    # Two characters for each byte of a name.
+    longest = _LONGEST_PLACE + 2 * (name_limit or 0)
+    if isinstance(cursor, str) and len(cursor) <= longest and cursor.startswith(prefix):
+        place = str.__str__(cursor).removeprefix(prefix)
         if _PLACES[listing].fullmatch(place):
             return place
-    raise InvalidCursorError(f"{cursor!r} is no cursor of this listing ({listing})")
+    raise InvalidCursorError(f"cursor {shown(cursor)} is no cursor of this listing ({listing})")
 
 
 def event_cursor(slot: int) -> str:
@@ -113,9 +130,9 @@ def parse_event_cursor(cursor: str) -> int:
     """
     slot = None
     if isinstance(cursor, str) and cursor.startswith(_EVENT_PREFIX):
-        slot = parse_event_id(cursor.removeprefix(_EVENT_PREFIX))
+        slot = parse_event_id(str.__str__(cursor).removeprefix(_EVENT_PREFIX))
     if slot is None:
-        raise InvalidCursorError(f"{cursor!r} is no cursor of an event log")
+        raise InvalidCursorError(f"cursor {shown(cursor)} is no cursor of an event log")
     return min(slot, MAX_SLOT)
 
 

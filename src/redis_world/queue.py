@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from redis_world.claims import Claim, Claims, Found
-from redis_world.codec import Duration, to_duration_ms
+from redis_world.codec import MAX_BYTES, Duration, to_duration_ms
 from redis_world.connection import Connection
 from redis_world.errors import InvalidInputError, MessageNotFoundError, WorldError
-from redis_world.ids import IdFactory, new_request_id
+from redis_world.ids import MAX_SLOT, IdFactory, new_request_id
 from redis_world.keys import Keys
 from redis_world.messages import (
     DeadLetter,
@@ -24,6 +24,7 @@ from redis_world.messages import (
     FollowUp,
     Message,
     backoff,
+    check_payload,
     check_topic,
     dead_letter_from,
     encode_body,
@@ -47,6 +48,7 @@ from redis_world.paging import (
 )
 from redis_world.rows import PostponedName, queue_counts
 from redis_world.scatter import complete, raise_worst
+from redis_world.values import shown, text, whole
 
 __all__ = [
     "MAX_CLAIM",
@@ -237,9 +239,8 @@ class Queue:
         Raises:
             WorldUnavailableError: no partition has answered.
         """
-        if not 1 <= limit <= MAX_CLAIM:
-            raise InvalidInputError(f"a claim takes 1 to {MAX_CLAIM} messages, not {limit!r}")
-        check_topic(topic)
+        limit = whole(limit, "limit", 1, MAX_CLAIM)
+        topic = check_topic(topic)
         lease_ms = str(_positive_ms(lease, "lease"))
         partitions = self._connection.partitions
         if len(partitions) == 1:
@@ -372,18 +373,24 @@ class Queue:
         args: dict[str, Any] = dict.fromkeys(
             ("follow_up_id", "kind", "idempotency", "delay", "body"), ""
         )
+        lease = self._lease_of(message)
         if follow_up is not None:
+            if not isinstance(follow_up, FollowUp):
+                raise InvalidInputError(f"follow_up is a FollowUp, not {shown(follow_up)}")
             delay_ms = to_duration_ms(follow_up.delay, "delay")
             key = follow_up.idempotency_key or message.idempotency_key or ""
-            payload = {k: v for k, v in message.payload.items() if k != "runInput"}
+            key = text(key, "idempotency_key", self._connection.config.max_name_bytes)
+            limit = self._connection.config.max_payload_bytes
+            payload = check_payload(message.payload, MAX_BYTES)
+            payload = {k: v for k, v in payload.items() if k != "runInput"}
             args = {
                 "follow_up_id": self._new_id(),
                 "kind": kind_of(payload, key, delay_ms),
                 "idempotency": key,
                 "delay": str(delay_ms),
-                "body": encode_body(payload, self._connection.config.max_payload_bytes),
+                "body": encode_body(payload, limit),
             }
-        return await self._on_lease("queue/ack", self._lease_of(message), ("leased",), args)
+        return await self._on_lease("queue/ack", lease, ("leased",), args)
 
     async def retry(
         self, message: Message, *, error: str = "", delay: Duration | None = None
@@ -398,8 +405,11 @@ class Queue:
         Returns:
             False when the lease was lost: then nothing has changed.
         """
+        lease = self._lease_of(message)
+        # What the error of a handler said, of which the beginning is kept.
+        error = error if isinstance(error, str) else shown(error)
         seconds = backoff(message.failures + 1) if delay is None else delay
-        return await self._free(self._lease_of(message), error, seconds)
+        return await self._free(lease, error, seconds)
 
     async def release(self, message: Message) -> bool:
         """Return a leased message untouched: due at once, and the delivery does not count.
@@ -457,8 +467,7 @@ class Queue:
         self, message: Message, lease: Duration
     ) -> tuple[dict[str, str], dict[str, Any]]:
         """Keys and arguments of the script that extends a lease, for callers in a thread."""
-        keys = self._connection.partitions[message.partition]
-        topic = message.topic
+        keys, topic, *_ = self._lease_of(message)
         return (
             {
                 "leased": keys.topic(topic, "leased"),
@@ -507,6 +516,7 @@ class Queue:
         Raises:
             InvalidCursorError: the cursor is not one of this listing.
         """
+        limit = check_limit(limit)
         place = parse_cursor("dead_letters", cursor)
         after_time, _, after_id = place.partition(":")
         replies = await ask_all(
@@ -519,7 +529,7 @@ class Queue:
                         "topic": topic,
                         "after_time": after_time,
                         "after_id": after_id,
-                        "limit": str(check_limit(limit)),
+                        "limit": str(limit),
                         "max_bytes": str(_BYTES_AT_ONCE),
                     },
                 )
@@ -541,6 +551,7 @@ class Queue:
         Raises:
             MessageNotFoundError: there is no such dead letter.
         """
+        message_id = text(message_id, "message_id", self._connection.config.max_name_bytes)
         found = await asyncio.gather(
             *(self._redrive_in(keys, message_id) for keys in self._connection.partitions),
             return_exceptions=True,
@@ -624,7 +635,15 @@ class Queue:
         )
 
     def _lease_of(self, message: Message) -> _Lease:
-        keys = self._connection.partitions[message.partition]
+        if not isinstance(message, Message):
+            raise InvalidInputError(f"message is a Message, not {shown(message)}")
+        last = len(self._connection.partitions) - 1
+        partition = whole(message.partition, "partition of message", 0, last)
+        limit = self._connection.config.max_name_bytes
+        for name in ("queue_name", "message_id", "receipt"):
+            text(getattr(message, name), f"{name} of message", limit)
+        whole(message.failures, "failures of message", 0, MAX_SLOT)
+        keys = self._connection.partitions[partition]
         return _Lease(keys, message.topic, message.message_id, message.receipt)
 
     async def _on_lease(

@@ -24,6 +24,7 @@ from redis_world.errors import (
     TooEarlyError,
     WaitNotFoundError,
     WorldError,
+    shown_id,
 )
 from redis_world.ids import event_id
 from redis_world.models import (
@@ -395,10 +396,11 @@ def refusal(reply: Sequence[Any], *, run_id: str = "", entity_id: str = "") -> W
 
 
 def _refusal(status: str, detail: str, run_id: str, entity_id: str) -> WorldError:
-    what = f"{entity_id!r} of run {run_id}" if entity_id else f"run {run_id}"
+    named, run_id = run_id, shown_id(run_id)
+    what = f"{shown_id(entity_id)!r} of run {run_id}" if entity_id else f"run {run_id}"
     match status:
         case "RUN_NOT_FOUND":
-            return RunNotFoundError(run_id)
+            return RunNotFoundError(named)
         case "STEP_NOT_FOUND":
             return StepNotFoundError(entity_id)
         case "WAIT_NOT_FOUND":

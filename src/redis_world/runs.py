@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, get_args
 
@@ -35,13 +35,15 @@ from redis_world.paging import (
     ask_all,
     check_limit,
     check_order,
+    check_resolve_data,
     make_page,
     merge,
     parse_cursor,
     read_page,
 )
 from redis_world.rows import SPEC_VERSION, refusal, run_from
-from redis_world.text import MAX_CANCEL_REASON_UNITS, utf8, utf16_units
+from redis_world.text import MAX_CANCEL_REASON_UNITS, utf16_units
+from redis_world.values import items, shown, text
 
 __all__ = ["MAX_CANCELLED", "TERMINAL", "Runs", "check_terminal"]
 
@@ -66,6 +68,7 @@ class Runs:
         Raises:
             RunNotFoundError: there is none.
         """
+        run_id = text(run_id, "run_id", self._connection.config.max_name_bytes)
         run = (await self.get_many([run_id], resolve_data=resolve_data))[0]
         if run is None:
             raise RunNotFoundError(run_id)
@@ -75,11 +78,17 @@ class Runs:
         self, run_ids: Sequence[str], *, resolve_data: ResolveData = "all"
     ) -> list[Run | None]:
         """Read runs in the order of their ids, None for a missing one; in one round trip."""
-        replies = await asyncio.gather(*(self._read(run_id, resolve_data) for run_id in run_ids))
+        ids = self._check_ids(run_ids)
+        resolve_data = check_resolve_data(resolve_data)
+        replies = await asyncio.gather(*(self._read(run_id, resolve_data) for run_id in ids))
         return [
             None if reply[0] != b"OK" else run_from(run_id, reply[1], resolve_data)
-            for run_id, reply in zip(run_ids, replies, strict=True)
+            for run_id, reply in zip(ids, replies, strict=True)
         ]
+
+    def _check_ids(self, run_ids: Iterable[str]) -> list[str]:
+        limit = self._connection.config.max_name_bytes
+        return [text(each, "run_ids", limit) for each in items(run_ids, "run_ids")]
 
     async def _read(self, run_id: str, resolve_data: ResolveData) -> Sequence[Any]:
         keys = self._connection.partitions.of(run_id).of_run(run_id)
@@ -114,8 +123,12 @@ class Runs:
         """
         place = parse_cursor("runs", cursor)
         statuses = _check_statuses(status)
-        check_limit(limit)
-        check_order(sort_order)
+        limit = check_limit(limit)
+        sort_order = check_order(sort_order)
+        resolve_data = check_resolve_data(resolve_data)
+        if workflow_name is not None:
+            name_limit = self._connection.config.max_name_bytes
+            workflow_name = text(workflow_name, "workflow_name", name_limit)
         if statuses is not None and not statuses:
             return Page[Run].model_construct(None, data=[], cursor=cursor, has_more=False)
         if statuses is None:
@@ -162,7 +175,8 @@ class Runs:
         Raises:
             InvalidInputError: the ids or the reason can't be; no run was cancelled.
         """
-        ids = _check_cancellation(run_ids, reason)
+        ids = self._check_ids([run_ids] if isinstance(run_ids, str) else run_ids)
+        reason = _check_cancellation(ids, reason, self._connection.config.max_name_bytes)
         outcomes = await asyncio.gather(*(self._cancel(run_id, reason) for run_id in ids))
         counts = Counter(each.outcome for each in outcomes)
         summary = CancelSummary(
@@ -235,6 +249,7 @@ class Runs:
         Raises:
             RunNotFoundError: there is no such run, at once.
         """
+        run_id = text(run_id, "run_id", self._connection.config.max_name_bytes)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + to_duration_ms(timeout, "timeout") / 1000
         if await self._is_over(run_id):
@@ -271,17 +286,17 @@ class Runs:
                 await hints.wait(_SELDOM_SECONDS if hints.is_confirmed else _LOOK_SECONDS)
 
 
-def _check_cancellation(run_ids: Sequence[str], reason: str | None) -> list[str]:
-    ids = [run_ids] if isinstance(run_ids, str) else [*run_ids]
-    for run_id in ids:
-        utf8(run_id)
+def _check_cancellation(ids: Sequence[str], reason: str | None, limit: int) -> str | None:
     if not 1 <= len(ids) <= MAX_CANCELLED:
         raise InvalidInputError(f"{len(ids)} runs to cancel; 1 to {MAX_CANCELLED} can be")
     if len({*ids}) < len(ids):
         raise InvalidInputError("a run that is to be cancelled is named twice")
-    if reason is not None and utf16_units(utf8(reason).decode()) > MAX_CANCEL_REASON_UNITS:
-        raise InvalidInputError(f"a reason has {MAX_CANCEL_REASON_UNITS} UTF-16 units at most")
-    return ids
+    if reason is None:
+        return None
+    reason = text(reason, "reason", limit)
+    if utf16_units(reason) > MAX_CANCEL_REASON_UNITS:
+        raise InvalidInputError(f"reason has {MAX_CANCEL_REASON_UNITS} UTF-16 units at most")
+    return reason
 
 
 def _failed(run_id: str, error: WorldError) -> CancelOutcome:
@@ -292,11 +307,7 @@ def _failed(run_id: str, error: WorldError) -> CancelOutcome:
 def _check_statuses(status: RunStatus | Sequence[RunStatus] | None) -> list[str] | None:
     if status is None:
         return None
-    statuses = [status] if isinstance(status, str) else list(status)
-    for name in statuses:
-        if name not in _STATUSES:
-            raise InvalidInputError(f"{name!r} is no status of a run: {', '.join(_STATUSES)}")
-    return sorted(set(statuses))
+    return sorted(_names(status, _STATUSES, "status of a run"))
 
 
 def check_terminal(status: str | Sequence[str]) -> set[str]:
@@ -305,8 +316,12 @@ def check_terminal(status: str | Sequence[str]) -> set[str]:
     Raises:
         InvalidInputError: one is no status, or not terminal.
     """
-    names = {status} if isinstance(status, str) else set(status)
+    return _names(status, TERMINAL, "terminal status")
+
+
+def _names(status: str | Iterable[str], allowed: Sequence[str], kind: str) -> set[str]:
+    names = [status] if isinstance(status, str) else items(status, "status")
     for name in names:
-        if name not in TERMINAL:
-            raise InvalidInputError(f"{name!r} is no terminal status: {', '.join(TERMINAL)}")
-    return names
+        if not isinstance(name, str) or name not in allowed:
+            raise InvalidInputError(f"status {shown(name)} is no {kind}: {', '.join(allowed)}")
+    return {str.__str__(name) for name in names}

@@ -11,11 +11,13 @@ from redis_world.paging import (
     DEFAULT_LIMIT,
     check_limit,
     check_order,
+    check_resolve_data,
     make_page,
     parse_cursor,
     read_page,
 )
 from redis_world.rows import raise_refusal, step_from
+from redis_world.values import text
 
 __all__ = ["Steps"]
 
@@ -32,6 +34,9 @@ class Steps:
         Raises:
             StepNotFoundError: the run has no such step, or there is no such run.
         """
+        limit = self._connection.config.max_name_bytes
+        run_id, step_id = text(run_id, "run_id", limit), text(step_id, "step_id", limit)
+        resolve_data = check_resolve_data(resolve_data)
         keys = self._connection.partitions.of(run_id).of_run(run_id)
         reply = await self._connection.call(
             "steps/get",
@@ -56,6 +61,9 @@ class Steps:
         Raises:
             InvalidCursorError: the cursor is not one of this listing.
         """
+        run_id = text(run_id, "run_id", self._connection.config.max_name_bytes)
+        resolve_data = check_resolve_data(resolve_data)
+        limit = check_limit(limit)
         partition = self._connection.partitions.of(run_id)
         keys = partition.of_run(run_id)
         order = check_order(sort_order)
@@ -74,7 +82,7 @@ class Steps:
                 },
             )
 
-        reply = await read_page(ask, parse_cursor("steps", cursor), check_limit(limit))
+        reply = await read_page(ask, parse_cursor("steps", cursor), limit)
         return make_page(
             "steps", reply, lambda row: step_from(run_id, row[1], resolve_data), cursor
         )

@@ -15,6 +15,7 @@ from redis_world.errors import InvalidInputError, StreamClosedError, WorldUnavai
 from redis_world.ids import MAX_SLOT, new_request_id, process_id
 from redis_world.models import StreamChunk, StreamChunksPage, StreamInfo
 from redis_world.paging import DEFAULT_LIMIT, check_limit, parse_cursor
+from redis_world.values import items, plain_bytes, shown, text, whole
 
 __all__ = ["Streams"]
 
@@ -62,12 +63,14 @@ class Streams:
         """
         limit = self._connection.config.max_payload_bytes
         rows = []
-        for chunk in chunks:
-            if not isinstance(chunk, bytes | bytearray | memoryview):
-                raise InvalidInputError(f"a chunk is bytes, not {type(chunk).__name__}")
+        for given in items(chunks, "chunks"):
+            chunk = plain_bytes(given)
+            if chunk is None:
+                raise InvalidInputError(f"a chunk is bytes, not {shown(given)}")
             if len(chunk) > limit:
                 raise InvalidInputError(f"a chunk has {len(chunk)} bytes; the limit is {limit}")
-            rows.append(bytes(chunk))
+            rows.append(chunk)
+        run_id, name = self._names(run_id, name)
         if not rows:
             return
         if len(rows) > _MAX_CHUNKS:
@@ -89,6 +92,7 @@ class Streams:
 
     async def close(self, run_id: str, name: str) -> None:
         """Close a stream, creating it if need be; closing it again changes nothing."""
+        run_id, name = self._names(run_id, name)
         await self._connection.call(
             "streams/close",
             self._keys(run_id, name),
@@ -112,10 +116,10 @@ class Streams:
         Yields:
             The chunks in order; empty ones have an index but are left out.
         """
+        run_id, name = self._names(run_id, name)
+        start_index = whole(start_index, "start_index", None)
         keys = self._connection.partitions.of(run_id).of_run(run_id)
         stream = keys.stream(name)
-        if isinstance(start_index, bool) or not isinstance(start_index, int):
-            raise InvalidInputError(f"start_index is a whole number, not {start_index!r}")
         index = await self._start(run_id, name, min(start_index, MAX_SLOT))
         # Until it has seen a chunk it may stand behind the end marker, which it would never see.
         may_be_past_end = index > 0
@@ -154,6 +158,7 @@ class Streams:
 
     async def list(self, run_id: str) -> list[str]:
         """The names of all streams of a run, sorted."""
+        run_id = text(run_id, "run_id", self._connection.config.max_name_bytes)
         keys = self._connection.partitions.of(run_id)
         of_run = keys.of_run(run_id)
         names: list[str] = []
@@ -171,6 +176,7 @@ class Streams:
 
     async def get_info(self, run_id: str, name: str) -> StreamInfo:
         """How far a stream has been written: tail index -1, not done, for an unknown one."""
+        run_id, name = self._names(run_id, name)
         keys = self._keys(run_id, name)
         reply = await self._connection.call("streams/info", _info_keys(keys), {})
         return StreamInfo(tail_index=int(reply[1]), done=reply[2] == b"1")
@@ -189,7 +195,8 @@ class Streams:
         Raises:
             InvalidCursorError: the cursor is not one of this listing.
         """
-        check_limit(limit)
+        run_id, name = self._names(run_id, name)
+        limit = check_limit(limit)
         index = int(parse_cursor("chunks", cursor) or "0")
         keys = self._keys(run_id, name)
         # The state first: what is done then is complete in what is read behind it. The run last:
@@ -219,6 +226,10 @@ class Streams:
         )
 
     # -- inside ----------------------------------------------------------------------------
+
+    def _names(self, run_id: str, name: str) -> tuple[str, str]:
+        limit = self._connection.config.max_name_bytes
+        return text(run_id, "run_id", limit), text(name, "name", limit)
 
     def _keys(self, run_id: str, name: str) -> dict[str, str]:
         keys = self._connection.partitions.of(run_id).of_run(run_id)

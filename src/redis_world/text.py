@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redis_world.errors import InvalidInputError
+from redis_world.values import text as plain_text
 
 __all__ = ["MAX_CANCEL_REASON_UNITS", "utf8", "utf16_units"]
 
@@ -19,11 +19,7 @@ def utf8(text: str) -> bytes:
     """Encode text.
 
     Raises:
-        InvalidInputError: it is none, or has lone surrogates, which UTF-8 does not carry.
+        InvalidInputError: it is none, or has lone surrogates, which UTF-8 does not carry. It is
+            not shown: it may be a token.
     """
-    if not isinstance(text, str):
-        raise InvalidInputError(f"{text!r} is no text")
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise InvalidInputError(f"{text[:80]!r} is not valid Unicode text") from None
+    return plain_text(text, "an argument", secret=True).encode()

@@ -16,6 +16,7 @@ from redis_world.paging import (
     read_page,
 )
 from redis_world.rows import raise_refusal, wait_from
+from redis_world.values import text
 
 __all__ = ["Waits"]
 
@@ -32,6 +33,9 @@ class Waits:
         Raises:
             WaitNotFoundError: the run has no such wait, or it ended, or there is no such run.
         """
+        limit = self._connection.config.max_name_bytes
+        run_id = text(run_id, "run_id", limit)
+        correlation_id = text(correlation_id, "correlation_id", limit)
         keys = self._connection.partitions.of(run_id).of_run(run_id)
         reply = await self._connection.call(
             "waits/get", {"wait_states": keys.wait_states}, {"correlation_id": correlation_id}
@@ -53,6 +57,7 @@ class Waits:
         Raises:
             InvalidCursorError: the cursor is not one of this listing.
         """
+        run_id = text(run_id, "run_id", self._connection.config.max_name_bytes)
         keys = self._connection.partitions.of(run_id).of_run(run_id)
         order = check_order(sort_order)
 

@@ -16,7 +16,7 @@ import redis.asyncio
 from redis_world.codec import Duration, to_duration_ms
 from redis_world.config import ENVIRONMENT_PREFIX, WorldConfig
 from redis_world.connection import Connection
-from redis_world.errors import WorldError, WorldUnavailableError
+from redis_world.errors import InvalidInputError, WorldError, WorldUnavailableError
 from redis_world.events import Events
 from redis_world.hooks import Hooks
 from redis_world.ids import IdFactory
@@ -29,6 +29,7 @@ from redis_world.scatter import complete, raise_worst
 from redis_world.steps import Steps
 from redis_world.streams import Streams
 from redis_world.sweeper import Sweeper
+from redis_world.values import flag, shown
 from redis_world.waits import Waits
 
 __all__ = ["RedisWorld"]
@@ -199,6 +200,9 @@ class RedisWorld:
         """
         wanted = check_terminal(status)
         age = to_duration_ms(older_than, "older_than")
+        dry_run = flag(dry_run, "dry_run")
+        if on_progress is not None and not callable(on_progress):
+            raise InvalidInputError(f"on_progress is a function, not {shown(on_progress)}")
         seen = gone = 0
         failed: list[BaseException | None] = []
         for keys in self._connection.partitions:

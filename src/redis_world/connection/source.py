@@ -22,7 +22,7 @@ from redis_world.connection.blocking import (
 )
 from redis_world.connection.sentinels import SentinelPool
 from redis_world.connection.slots import Address
-from redis_world.connection.url import MEMORY, Place, parse_url, refuse_decoding
+from redis_world.connection.url import MEMORY, Place, name_of_memory, parse_url, refuse_decoding
 from redis_world.connection.wires import WirePool
 from redis_world.errors import ConfigurationError
 from redis_world.memory import memory_client, memory_sync_client
@@ -110,7 +110,7 @@ class Source:
     def describe(self, client: redis.asyncio.Redis | None) -> str:
         """The server's address, without its password."""
         if self.is_memory:
-            return self._place.url
+            return name_of_memory(self._place.url)
         if self._place.hosts:
             return ",".join(f"{host}:{port}" for host, port in self._place.hosts)
         known = client or self._client

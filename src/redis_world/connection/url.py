@@ -7,6 +7,7 @@ with `rediss+` they are reached by TLS.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -15,12 +16,21 @@ import redis
 
 from redis_world.errors import ConfigurationError
 from redis_world.memory import SCHEME as MEMORY
+from redis_world.values import shown
 
-__all__ = ["MEMORY", "Place", "parse_url", "refuse_decoding"]
+__all__ = ["MEMORY", "Place", "name_of_memory", "parse_url", "refuse_decoding"]
 
 _PLAIN: Final = (MEMORY, "redis", "rediss", "unix")
 _SEVERAL: Final = {"cluster": 6379, "sentinel": 26379}
 """Kinds of servers that have several addresses, and the port that each has by default."""
+_HOST: Final = r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\])(?::\d+)?"
+_ADDRESS: Final = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[\w.-]*)*", re.ASCII)
+_OPTION: Final = re.compile(r"[a-z_]+=")
+_OPTION_ERROR: Final = re.compile(r"Invalid value for '[a-z_]{1,40}' in connection URL\.")
+_ESCAPE: Final = (
+    "special characters of a user or password are written as %2F for /, %23 for #, %3F for ?, "
+    "%40 for @"
+)
 _SCHEMES: Final = (
     *_PLAIN,
     *(f"{base}+{kind}" for kind in _SEVERAL for base in ("redis", "rediss")),
@@ -59,12 +69,16 @@ def parse_url(url: str) -> Place:
     Raises:
         ConfigurationError: it is none of a server; the text tells no secret of it.
     """
+    if not isinstance(url, str):
+        raise ConfigurationError(f"the URL is text, not {shown(url)}")
+    url = str.__str__(url)
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in _SCHEMES:
         known = ", ".join(f"{name}://" for name in _SCHEMES)
         raise ConfigurationError(
             f"{_without_secrets(url)!r} is no URL of a server: they begin with one of {known}"
         )
+    _refuse_unescaped(url, scheme)
     if scheme == MEMORY:
         return Place(MEMORY, url, [], "")
     base, _, kind = scheme.partition("+")
@@ -101,7 +115,7 @@ def _address(text: str, default_port: int, url: str) -> tuple[str, int]:
         host, port = text, str(default_port)
     if not host or not port.isdecimal():
         raise ConfigurationError(
-            f"{_without_secrets(url)!r} is no URL of a server: {text!r} is no address"
+            f"{_without_secrets(url)!r} is no URL of a server: an address is host or host:port"
         )
     return host.strip("[]"), int(port)
 
@@ -111,21 +125,60 @@ def _check(url: str, shown: str) -> None:
     try:
         options = redis.connection.parse_url(url)  # type: ignore[no-untyped-call]
     except ValueError as error:
+        # The error may quote what stands where the port should, as part of a password does.
+        reason = str(error)
+        if not _OPTION_ERROR.fullmatch(reason):
+            reason = f"its address can't be read; {_ESCAPE}"
         raise ConfigurationError(
-            f"{_without_secrets(shown)!r} is no URL of a server: {error}"
+            f"{_without_secrets(shown)!r} is no URL of a server: {reason}"
         ) from None
     database = urlsplit(url).path.strip("/")
     if not url.startswith("unix:") and database and not database.isdecimal():
         raise ConfigurationError(
-            f"{_without_secrets(shown)!r} is no URL of a server: {database!r} is no number of a "
-            "database"
+            f"{_without_secrets(shown)!r} is no URL of a server: behind the slash stands the number "
+            "of a database"
         )
     refuse_decoding(dict(options))
 
 
 def _without_secrets(url: str) -> str:
-    """A URL as it may be shown: user, password and options may be anywhere in front or behind."""
-    return url.rpartition("@")[2].partition("?")[0]
+    """What of a URL may be shown: its address, where nothing in it may be part of a password."""
+    scheme, separator, rest = url.rpartition("://")
+    user, at, place = rest.rpartition("@")
+    # With a question mark or hash in front of the last @ that may be one within an option.
+    if not (place and _ADDRESS.fullmatch(place)) or {"?", "#"} & {*user}:
+        place = "..."
+    shown = scheme + separator if scheme in _SCHEMES else ""
+    return f"{shown}{'...@' if at else ''}{place}"
+
+
+def _refuse_unescaped(url: str, scheme: str) -> None:
+    """Refuse a URL in which a user or password ends too early.
+
+    Raises:
+        ConfigurationError: the text tells no secret of it.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        pass
+    else:
+        # A path of a socket may have an @ in it, an option of one server, too.
+        in_path = "@" in parts.path and not (
+            scheme == "unix" and parts.netloc[-1:] in ("", "@")
+        )
+        in_query = "@" in parts.query and not (
+            scheme in _PLAIN and _OPTION.match(parts.query)
+        )
+        if not (parts.fragment or in_path or in_query):
+            return
+    raise ConfigurationError(f"{_without_secrets(url)!r} is no URL of a server: {_ESCAPE}")
+
+
+def name_of_memory(url: str) -> str:
+    """The URL of an embedded store without a user and a password, which it has no need of."""
+    parts = urlsplit(url)
+    return f"{MEMORY}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def refuse_decoding(options: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ from redis_world.events.log import Lengths, LogReader, slot_of
 from redis_world.events.request import Builder, Call, Request
 from redis_world.events.validation import parse_event, validate_event
 from redis_world.ids import MAX_SLOT, IdFactory, event_slot, new_request_id
-from redis_world.messages import Enqueue, message_args, pack_message, run_of
+from redis_world.messages import Enqueue, message_args, pack_message
 from redis_world.models import (
     BaseEvent,
     BatchEvent,
@@ -48,6 +48,7 @@ from redis_world.paging import (
 )
 from redis_world.rows import event_from, pairs, raise_refusal, run_from
 from redis_world.tokens import create_hook
+from redis_world.values import flag, text, whole
 
 __all__ = ["Events"]
 
@@ -135,15 +136,15 @@ class Events:
             InvalidEventError, AttributeValidationError: bad input; nothing was stored.
             WorldError: as sections 4 and 5 of the contract say; nothing was stored.
         """
-        if v1_compat:
+        if v1_compat is not False and flag(v1_compat, "v1_compat"):
             raise InvalidEventError("v1_compat: legacy runs never existed in this World")
         model = parse_event(event)
         validate_event(model)
         after = None if since_cursor is None else parse_event_cursor(since_cursor)
-        if event_count is not None and (
-            isinstance(event_count, bool) or not isinstance(event_count, int) or event_count < 0
-        ):
-            raise InvalidInputError(f"event_count is a number from 0 up, not {event_count!r}")
+        if event_count is not None:
+            event_count = min(whole(event_count, "event_count", 0), MAX_SLOT)
+        skip_preload = flag(skip_preload, "skip_preload")
+        preload_events = flag(preload_events, "preload_events")
         await self._connection.open()
         request = self._request(
             run_id,
@@ -162,7 +163,7 @@ class Events:
             return await self._create_since(request, after)
         preloads = model.event_type == "run_started" and not skip_preload
         if event_count is not None:
-            result = await self._create_counted(request, min(event_count, MAX_SLOT))
+            result = await self._create_counted(request, event_count)
             if preloads and result.events is None:
                 return await self._preload(request, result)
             return result
@@ -198,12 +199,14 @@ class Events:
         Raises:
             InvalidEventError: there can't be such a batch; nothing was stored.
         """
+        limit = self._connection.config.max_name_bytes
         items = parse_batch(events)
+        run_id = text(run_id, "run_id", limit, error=InvalidEventError)
         if not run_id:
             raise InvalidEventError("a batch needs a run id")
-        check_resolve_data(resolve_data)
+        resolve_data = check_resolve_data(resolve_data)
         await self._connection.open()
-        batch = Batch(self._connection, run_id, _op(request_id))
+        batch = Batch(self._connection, run_id, _op(request_id, limit))
         for item in items:
             try:
                 call = self._batched(run_id, item, resolve_data, batch.next_op)
@@ -219,6 +222,9 @@ class Events:
         Raises:
             EventNotFoundError: the run has no such event.
         """
+        limit = self._connection.config.max_name_bytes
+        run_id, event_id = text(run_id, "run_id", limit), text(event_id, "event_id", limit)
+        resolve_data = check_resolve_data(resolve_data)
         slot = event_slot(event_id)
         reader = self._reader(run_id, resolve_data)
         events, _ = await reader.page(slot - 1, 1)
@@ -243,10 +249,12 @@ class Events:
         Raises:
             InvalidCursorError: the cursor is neither.
         """
-        check_order(sort_order)
+        run_id = text(run_id, "run_id", self._connection.config.max_name_bytes)
+        resolve_data = check_resolve_data(resolve_data)
+        sort_order = check_order(sort_order)
         place = None if cursor is None else parse_event_cursor(cursor)
         if limit is not None:
-            check_limit(limit)
+            limit = check_limit(limit)
         reader = self._reader(run_id, resolve_data)
         if sort_order == "desc":
             events, more = await reader.in_front_of(place, limit)
@@ -273,10 +281,14 @@ class Events:
         It reads the log, which has no index by correlation id: 25,000 entries without their
         payloads take about 10 ms of the server.
         """
-        check_order(sort_order)
+        name_limit = self._connection.config.max_name_bytes
+        run_id = text(run_id, "run_id", name_limit)
+        correlation_id = text(correlation_id, "correlation_id", name_limit)
+        resolve_data = check_resolve_data(resolve_data)
+        sort_order = check_order(sort_order)
         place = None if cursor is None else parse_event_cursor(cursor)
         if limit is not None:
-            check_limit(limit)
+            limit = check_limit(limit)
         bare = self._reader(run_id, "none")
         found = [
             slot_of(event)
@@ -326,10 +338,19 @@ class Events:
         request_id: str | None,
         enqueue: Enqueue | None,
     ) -> Request:
-        check_resolve_data(resolve_data)
+        resolve_data = check_resolve_data(resolve_data)
+        limit = self._connection.config.max_name_bytes
+        if run_id is not None:
+            run_id = text(run_id, "run_id", limit, error=InvalidEventError)
         made_id = not run_id and event.event_type == "run_created"
         if not run_id and not made_id:
             raise InvalidEventError(f"{event.event_type} needs a run id")
+        if event.correlation_id is not None:
+            text(event.correlation_id, "correlationId", limit, error=InvalidEventError)
+        if resume_id is not None:
+            resume_id = text(resume_id, "resume_id", limit, error=InvalidEventError)
+        if payload_digest is not None:
+            payload_digest = text(payload_digest, "payload_digest", limit, error=InvalidEventError)
         if occurred_at is not None:
             try:
                 occurred_at = _TIMESTAMP.validate_python(occurred_at)
@@ -341,7 +362,7 @@ class Events:
         return Request(
             event=event,
             run_id=run_id,
-            op=_op(request_id),
+            op=_op(request_id, limit),
             keys=self._connection.partitions.of(run_id),
             config=self._connection.config,
             resolve_data=resolve_data,
@@ -366,11 +387,11 @@ class Events:
         return request, _BUILDERS[item.event.event_type](request)
 
     def _pack(self, enqueue: Enqueue, run_id: str) -> bytes:
-        if run_of(enqueue.payload) not in ("", run_id):
-            raise InvalidInputError("the message that an event brings along is of the same run")
-        limit = self._connection.config.max_payload_bytes
         message_id = self._ids.message_id(self._connection.server_time())
-        return pack_message(message_args(enqueue, message_id, limit))
+        args = message_args(enqueue, message_id, self._connection.config.max_payload_bytes)
+        if args["run_id"] not in ("", run_id):
+            raise InvalidInputError("enqueue: the message that an event brings along is of its run")
+        return pack_message(args)
 
     async def _run(self, request: Request, *reads: Command) -> tuple[EventResult, Sequence[Any]]:
         """Run the event's script; `reads` go behind it in the same round trip."""
@@ -474,8 +495,8 @@ def _with_events(
     return result.changed({"events": events, "cursor": cursor, "has_more": more})
 
 
-def _op(request_id: str | None) -> str:
+def _op(request_id: str | None, limit: int) -> str:
     """The id by which a request finds what it has written, and the caller's behind it."""
-    if not isinstance(request_id, str | None):
-        raise InvalidInputError(f"request_id is text, not {request_id!r}")
-    return new_request_id() if request_id is None else f"{new_request_id()}:{request_id}"
+    if request_id is None:
+        return new_request_id()
+    return f"{new_request_id()}:{text(request_id, 'request_id', limit)}"

@@ -24,6 +24,7 @@ from redis_world.models import (
     StepStartedEvent,
 )
 from redis_world.rows import refusal
+from redis_world.values import items, shown
 
 __all__ = ["Batch", "Item", "parse_batch"]
 
@@ -59,13 +60,12 @@ def parse_batch(events: Sequence[BatchEvent | BaseEvent | Mapping[str, Any]]) ->
     Raises:
         InvalidEventError: the batch as a whole can't be; nothing of it is stored.
     """
-    if not events:
-        raise InvalidEventError("a batch of no events")
-    if len(events) > MAX_BATCH_EVENTS:
-        raise InvalidEventError(
-            f"{len(events)} events in a batch; the limit is {MAX_BATCH_EVENTS}"
-        )
-    parts = [_parts(event) for event in events]
+    given = items(events, "events", error=InvalidEventError)
+    if not given:
+        raise InvalidEventError("events: a batch of no events")
+    if len(given) > MAX_BATCH_EVENTS:
+        raise InvalidEventError(f"{len(given)} events in a batch; the limit is {MAX_BATCH_EVENTS}")
+    parts = [_parts(event) for event in given]
     seen: dict[tuple[str, str], str] = {}
     for event, _ in parts:
         kind, correlation_id = _name(event)
@@ -73,10 +73,10 @@ def parse_batch(events: Sequence[BatchEvent | BaseEvent | Mapping[str, Any]]) ->
         if entity[0] == "run":
             entity = ("run", "")
         if kind not in _EXTRA:
-            raise InvalidEventError(f"{kind!r} can't be in a batch")
+            raise InvalidEventError(f"eventType {shown(kind)} can't be in a batch")
         if entity in seen and (seen[entity], kind) != ("step_created", "step_started"):
             raise InvalidEventError(
-                f"a batch has one event of {' '.join(filter(None, entity))}, or a step_created "
+                f"a batch has one event of {shown(' '.join(filter(None, entity)))}, or a step_created "
                 "and the step_started behind it"
             )
         seen[entity] = kind if entity not in seen else "both"
@@ -88,23 +88,33 @@ def _parts(item: object) -> tuple[BaseEvent | Mapping[str, Any], datetime | None
     """An event, and when it occurred."""
     if isinstance(item, Mapping) and "event" in item:
         try:
-            item = BatchEvent.from_wire(item)
+            item = BatchEvent.from_wire(dict(item))
         except ValidationError as error:
             raise InvalidEventError(f"an event of a batch: {error.errors()[0]['msg']}") from None
     if isinstance(item, BatchEvent):
-        return item.event, item.occurred_at
+        event, occurred_at = item.event, item.occurred_at
+        if isinstance(event, BaseEvent | Mapping):
+            return event, occurred_at
+        item = event
     if isinstance(item, BaseEvent | Mapping):
         return item, None
-    raise InvalidEventError(f"an event is a model or a mapping, not {type(item).__name__}")
+    raise InvalidEventError(f"an event of events is a model or a mapping, not {shown(item)}")
 
 
 def _name(event: BaseEvent | Mapping[str, Any]) -> tuple[str, str]:
     """Type and correlation id, as far as they are there."""
-    if isinstance(event, BaseEvent):
-        return event.event_type, getattr(event, "correlation_id", None) or ""
-    kind = event.get("eventType", event.get("event_type"))
-    correlation_id = event.get("correlationId", event.get("correlation_id"))
-    return str(kind), correlation_id if isinstance(correlation_id, str) else ""
+    try:
+        if isinstance(event, BaseEvent):
+            kind, correlation_id = event.event_type, event.correlation_id
+        else:
+            kind = event.get("eventType", event.get("event_type"))
+            correlation_id = event.get("correlationId", event.get("correlation_id"))
+    except Exception as error:  # noqa: BLE001 - the classes of others may raise anything
+        raise InvalidEventError(f"an event can't be read: {shown(str(error))}") from None
+    return (
+        str.__str__(kind) if isinstance(kind, str) else shown(kind),
+        str.__str__(correlation_id) if isinstance(correlation_id, str) else "",
+    )
 
 
 def _parse(

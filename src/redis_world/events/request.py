@@ -76,7 +76,9 @@ class Request:
         if field is not None and field in wire:
             what = f"{field} of {self.event.event_type}"
             payload = encode_payload(wire.pop(field), self.config.max_payload_bytes, what)
-        return encode_data(wire, f"eventData of {self.event.event_type}"), payload
+        # The rest: names, tokens, keys, reasons and what nobody knows, each with all the others.
+        what = f"eventData of {self.event.event_type}"
+        return encode_data(wire, what, self.config.max_name_bytes), payload
 
     def stored_event(self, slot: bytes, at: bytes, **changes: Any) -> CreateEvent:
         """The event as a read will give it back."""

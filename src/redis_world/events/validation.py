@@ -9,24 +9,27 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from redis_world.codec import PLAIN, is_plain, plain_data
 from redis_world.errors import (
     AttributeValidationError,
     InvalidEventError,
+    InvalidInputError,
     RunNotSupportedError,
 )
 from redis_world.models import (
+    AttrSetData,
     AttrSetEvent,
     BaseEvent,
     CreateEvent,
-    HookConflictEvent,
     HookCreatedEvent,
-    NoopEvent,
+    Model,
     RunCancelledEvent,
     RunCreatedEvent,
     RunStartedEvent,
 )
 from redis_world.rows import MIN_SPEC_VERSION, SPEC_VERSION, not_supported
 from redis_world.text import MAX_CANCEL_REASON_UNITS, utf16_units
+from redis_world.values import shown
 
 __all__ = [
     "MAX_ATTRIBUTES",
@@ -42,6 +45,8 @@ MAX_ATTRIBUTE_VALUE_BYTES: Final = 256
 MAX_ATTR_SET_BYTES: Final = 8192
 RESERVED_PREFIX: Final = "$"
 
+_PROBLEM: Final = 500
+"""How much of what is wrong an error tells; keys may be as long as payloads."""
 _WORLD_ONLY: Final = ("hook_conflict", "noop")
 
 
@@ -51,30 +56,68 @@ def parse_event(event: BaseEvent | Mapping[str, Any]) -> CreateEvent:
     Raises:
         InvalidEventError: it is no event that a caller can create; the text says where.
     """
-    if isinstance(event, BaseEvent):
-        if isinstance(event, HookConflictEvent | NoopEvent):
-            raise InvalidEventError(f"{event.event_type} is written by the World alone")
-        return event  # type: ignore[return-value]
-    if not isinstance(event, Mapping):
-        raise InvalidEventError(f"an event is a model or a mapping, not {type(event).__name__}")
-    event_type = event.get("eventType", event.get("event_type"))
-    if event_type in _WORLD_ONLY:
-        raise InvalidEventError(f"{event_type} is written by the World alone")
+    wire = event if type(event) is dict else _wire(event)
+    event_type = wire.get("eventType", wire.get("event_type"))
     model = _MODELS.get(event_type) if isinstance(event_type, str) else None
     if model is None:
-        raise InvalidEventError(f"{event_type!r} is no event type")
+        if isinstance(event_type, str) and event_type in _WORLD_ONLY:
+            raise InvalidEventError(f"{event_type} is written by the World alone")
+        raise InvalidEventError(f"eventType {shown(event_type)} is no event type")
+    return _plain_event(_validated(model, wire))
+
+
+def _wire(event: object) -> dict[str, Any]:
+    """An event as a mapping, whatever it is."""
     try:
-        return model.model_validate(event)
+        if isinstance(event, Mapping):
+            return dict(event)
+        if isinstance(event, BaseEvent):
+            # A copy of a model may have been changed into what it must not be.
+            wire = {name: getattr(event, name) for name in event.model_fields_set}
+            data = wire.get("event_data")
+            if isinstance(data, Model):
+                wire["event_data"] = data.to_wire()
+            return {**wire, "event_type": event.event_type}
+    except Exception as error:  # noqa: BLE001 - the classes of others may raise anything
+        raise InvalidEventError(f"event can't be read: {shown(str(error))}") from None
+    raise InvalidEventError(f"event is a model or a mapping, not {shown(event)}")
+
+
+def _validated(model: type[CreateEvent], wire: dict[str, Any]) -> CreateEvent:
+    """The model of a mapping, whose values may be of subclasses of what the model takes."""
+    kind: type[InvalidInputError] = InvalidEventError
+    try:
+        try:
+            return model.model_validate(wire)
+        except ValidationError:
+            # Once more with all values plain: a flag of numpy's, a tuple where a list is due.
+            return model.model_validate(plain_data(wire, "event"))
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()
-        )
-        kind = AttributeValidationError if _is_about_changes(error) else InvalidEventError
-        raise kind(f"{event_type} is malformed: {problems}") from None
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        problem = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in found)
+        if any({"changes", "attributes"} & set(item["loc"]) for item in found):
+            kind = AttributeValidationError
+    except InvalidEventError as error:
+        problem = str(error)
+    except Exception as error:  # noqa: BLE001 - the classes of others may raise anything
+        problem = str(error)
+    name = model.model_fields["event_type"].default
+    raise kind(f"{name} is malformed: {problem[:_PROBLEM]}")
 
 
-def _is_about_changes(error: ValidationError) -> bool:
-    return any({"changes", "attributes"} & set(item["loc"]) for item in error.errors())
+def _plain_event(event: CreateEvent) -> CreateEvent:
+    """The event with plain values in its data, as it will be read back."""
+    data = event.event_data
+    if data is None:
+        return event
+    if PLAIN.issuperset(map(type, data.__dict__.values())) and not data.__pydantic_extra__:
+        return event
+    # A model within is none of the plain types; only these have some.
+    values = data.to_wire() if isinstance(data, AttrSetData) else data.__dict__
+    if is_plain(values) and is_plain(data.__pydantic_extra__ or {}):
+        return event
+    wire = plain_data(data.to_wire(), f"eventData of {event.event_type}")
+    return event.changed({"event_data": type(data).model_validate(wire)})
 
 
 _MODELS: Final[dict[str, type[CreateEvent]]] = {
@@ -136,7 +179,12 @@ def _check_attr_set(event: AttrSetEvent) -> None:
         ((change.key, change.value) for change in data.changes),
         allow_reserved=data.allow_reserved_attributes is True,
     )
-    text = json.dumps(data.to_wire(), ensure_ascii=False, separators=(",", ":"), default=str)
+    try:
+        text = json.dumps(data.to_wire(), ensure_ascii=False, separators=(",", ":"), default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise AttributeValidationError(
+            f"eventData of attr_set is no JSON: {shown(str(error))}"
+        ) from None
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_ATTR_SET_BYTES:
         raise AttributeValidationError(

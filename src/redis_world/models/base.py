@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic.alias_generators import to_camel
 
+from redis_world.values import plain_moment, shown
+
 __all__ = ["Model", "Payload", "ResolveData", "SortOrder", "Timestamp"]
 
 Payload: TypeAlias = Any
@@ -24,17 +26,21 @@ SortOrder: TypeAlias = Literal["asc", "desc"]
 def _to_timestamp(value: object) -> datetime:
     """Cut to milliseconds, in UTC: no more is stored, and a log must read as it was written."""
     if isinstance(value, str):
-        value = datetime.fromisoformat(value)
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(f"{shown(value)} is no ISO 8601 date") from None
     if not isinstance(value, datetime):
         raise ValueError(  # noqa: TRY004 - what pydantic collects
             f"a date is a datetime or an ISO 8601 text, not {type(value).__name__}"
         )
-    if value.tzinfo is None:
-        raise ValueError("a date needs a time zone")
-    try:
-        value = value.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("a date in UTC is of the years 1 to 9999") from None
+    if type(value) is not datetime or value.tzinfo is not UTC:
+        # A subclass may override what is asked of it here, as that of a sandbox or of pandas.
+        value = plain_moment(value)
+        try:
+            value = value.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("a date in UTC is of the years 1 to 9999") from None
     return value.replace(microsecond=value.microsecond // 1000 * 1000)
 
 
@@ -75,9 +81,11 @@ class Model(BaseModel):
         # No text out of bytes, no number out of text: what is kept whole is not coerced.
         strict=True,
         alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
+        # Under its older name, which every pydantic since 2.10 knows: by name and by alias.
+        populate_by_name=True,
         serialize_by_alias=True,
+        # An input may be a hook's token.
+        hide_input_in_errors=True,
     )
 
     @classmethod
@@ -117,4 +125,5 @@ class Model(BaseModel):
 
     def to_wire(self) -> dict[str, Any]:
         """The wire's camelCase mapping: bytes and datetimes kept, absent fields left out."""
-        return self.model_dump(exclude_unset=True)
+        # By alias, in so many words: pydantic 2.10 knows no such setting of a model.
+        return self.model_dump(exclude_unset=True, by_alias=True)

@@ -90,7 +90,8 @@ class Hook(Model):
 
     run_id: str
     hook_id: str
-    token: str
+    token: str = Field(repr=False)
+    """A secret: whoever has it can resume the hook. The model's repr leaves it out."""
     metadata: Payload = None
     owner_id: str = ""
     project_id: str = ""

@@ -262,7 +262,7 @@ class StepRetryingEvent(BaseEvent):
 class HookCreatedData(EventData):
     payload_field = "metadata"
 
-    token: str
+    token: str = Field(repr=False)
     metadata: Payload = None
     is_webhook: StrictBool | None = None
     is_system: StrictBool | None = None
@@ -279,7 +279,7 @@ class HookReceivedData(EventData):
     payload_field = "payload"
 
     payload: Payload = None
-    token: str | None = None
+    token: str | None = Field(default=None, repr=False)
 
 
 class HookReceivedEvent(BaseEvent):
@@ -289,7 +289,7 @@ class HookReceivedEvent(BaseEvent):
 
 
 class HookDisposedData(EventData):
-    token: str | None = None
+    token: str | None = Field(default=None, repr=False)
 
 
 class HookDisposedEvent(BaseEvent):
@@ -301,7 +301,7 @@ class HookDisposedEvent(BaseEvent):
 
 
 class HookConflictData(EventData):
-    token: str
+    token: str = Field(repr=False)
     conflicting_run_id: str | None = None
 
 

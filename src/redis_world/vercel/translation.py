@@ -60,7 +60,10 @@ def translate(error: errors.WorldError, *, token: str | None = None) -> Exceptio
             return conflict(error)
         case errors.HookNotFoundError():
             if token is not None:
-                return w.HookNotFoundError(token=token)
+                found = w.HookNotFoundError(token=token)
+                # Its own text quotes the token, which is a secret.
+                found.args = ("Hook not found",)
+                return found
             return w.HookNotFoundError(hook_id=error.entity_id)
         case errors.RunExpiredError():
             return expired(error)

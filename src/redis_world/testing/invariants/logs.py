@@ -101,7 +101,9 @@ def _read_fields(fields: Hash) -> tuple[Mapping[str, Any], list[str]]:
     wrong += (
         f"has the {name} {text(fields[name])!r}, which is no number"
         for name in _NUMBERS
-        if name in fields and not fields[name].isdigit()
+        # What occurred before 1970 did so at a negative time.
+        if name in fields
+        and not (fields[name].removeprefix(b"-") if name == "occ" else fields[name]).isdigit()
     )
     data: Any = {}
     if fields.get("data"):

@@ -268,7 +268,7 @@ class ReferenceHooks:
                 capabilities = ResumeCapabilities(hook_resume_dedup_version=1)
                 shown = self._view(hook, resolve_data)
                 return shown.model_copy(update={"resume_capabilities": capabilities})
-        raise HookNotFoundError(token)
+        raise HookNotFoundError.of_token()
 
     async def list(
         self,

@@ -95,4 +95,5 @@ def _encode(event: CreateEvent, limit: int) -> tuple[bytes | None, bytes | None]
     name = data.payload_field
     if name is not None and name in wire:
         payload = encode_payload(wire.pop(name), limit, f"{name} of {event.event_type}")
-    return encode_data(wire, f"eventData of {event.event_type}"), payload
+    rest = encode_data(wire, f"eventData of {event.event_type}", max(limit, 256))
+    return rest, payload

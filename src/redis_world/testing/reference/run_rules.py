@@ -50,14 +50,14 @@ def run_created(write: Write) -> Outcome:
     assert isinstance(write.event, RunCreatedEvent)
     data = write.event.event_data
     assert data is not None
+    if write.run_id in write.state.runs:
+        raise EntityConflictError(f"run {write.run_id} exists")
     if not write.made_id:
         age = write.at - from_ms(run_id_time(write.run_id))
         if age > _MAX_ID_AGE or age < -_MAX_ID_AHEAD:
             raise InvalidEventError(
                 f"the time in run id {write.run_id} is more than 24 hours past or 5 minutes ahead"
             )
-    if write.run_id in write.state.runs:
-        raise EntityConflictError(f"run {write.run_id} exists")
     run = _new_run(write, data)
     return Outcome(write.append(run), shows="run")
 
