@@ -10,7 +10,7 @@ from redis_world import RedisWorld
 from redis_world.testing import ManualClock
 from support.backends import KINDS, UNMEASURED, Backend, Servers
 
-pytest_plugins = ["plugins.lua_coverage"]
+pytest_plugins = ["plugins.lua_coverage", "plugins.quick"]
 
 
 @pytest.fixture(scope="session")
