@@ -10,16 +10,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WHEEL := build/wheel
+# An environment for each Python, and one with the lowest versions of the dependencies.
+PYTHONS := build/python
 
 # How many workers run the tests, and what else pytest is to be told.
 WORKERS ?= auto
 PYTEST_ARGS ?=
 
+# A test that hangs fails by its own time limit; after some of them the rest would be the same.
+QUICK = -m pytest -n $(WORKERS) --dist worksteal --quick --timeout=60 --maxfail=8 tests $(PYTEST_ARGS)
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench chaos check wheel-test clean
+# Made by a pattern, and kept all the same.
+.PRECIOUS: $(PYTHONS)/3.%/.installed
+.PHONY: help demo test test-pythons test-lowest pythons missing-pythons lint types bench chaos check wheel-test clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed: make PYTHON=..." >&2; exit 2; }
@@ -35,6 +42,33 @@ test: $(STAMP) ## run all tests, with coverage of Python and Lua
 		--cov --cov-report=term --cov-fail-under=95 \
 		--lua-cov --lua-cov-fail-under=100 \
 		--durations=25 tests $(PYTEST_ARGS)
+
+pythons: ## list the Pythons that are here of those that test-pythons needs
+	@$(PYTHON) tools/pythons.py
+
+missing-pythons:
+	@$(PYTHON) tools/pythons.py --missing
+
+test-pythons: ## run the quick part of the tests on each Python that pyproject.toml names
+	@versions="$$($(PYTHON) tools/pythons.py)" && \
+	for version in $$versions; do $(MAKE) --no-print-directory test-$$version || exit 2; done
+
+test-3.%: $(PYTHONS)/3.%/.installed
+	$(PYTHONS)/3.$*/bin/python $(QUICK)
+
+$(PYTHONS)/3.%/.installed: pyproject.toml
+	python="$$($(PYTHON) tools/pythons.py 3.$*)" && "$$python" -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+test-lowest: $(PYTHONS)/lowest/.installed ## run the quick part on the lowest versions of the dependencies
+	$(PYTHONS)/lowest/bin/python $(QUICK)
+
+$(PYTHONS)/lowest/.installed: pyproject.toml tools/pythons.py
+	$(PYTHON) -m venv --clear $(@D)
+	$(PYTHON) tools/pythons.py --lowest >$(@D)/constraints.txt
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c $(@D)/constraints.txt -e '.[dev]'
+	@touch $@
 
 lint: $(STAMP) ## check style, import directions and the Lua scripts
 	$(BIN)/ruff check .
