@@ -76,9 +76,9 @@ def candidates(version: str, environ: Mapping[str, str], root: Path) -> Iterator
         root: of the file system.
     """
     name = f"python{version}"
-    for folder in environ.get("PATH", "").split(os.pathsep):
-        if folder:
-            yield Path(folder) / name
+    for on_path in environ.get("PATH", "").split(os.pathsep):
+        if on_path:
+            yield Path(on_path) / name
     home = Path(environ.get("HOME") or root / "root")
     data = Path(environ.get("XDG_DATA_HOME") or home / ".local/share")
     for folder, inside in (

@@ -12,6 +12,7 @@ out is listed below.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shlex
@@ -19,10 +20,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -180,11 +180,9 @@ class Runner:
         return output
 
     def run_redis_commands(self, commands: list[str]) -> str:
-        client = self.backend.client()
-        try:
+        client: Any = self.backend.client()
+        with contextlib.closing(client):
             return "".join(str(client.execute_command(*shlex.split(each))) for each in commands)
-        finally:
-            client.close()
 
     def command(self, text: str) -> str:
         done = subprocess.run(
@@ -202,7 +200,7 @@ class Runner:
         assert done.returncode in allowed, f"{text}\n{done.stdout}"
         return done.stdout
 
-    @contextmanager
+    @contextlib.contextmanager
     def beside(self, text: str) -> Iterator[None]:
         """A command in another terminal; it ends in good order when it is asked to."""
         log = self.folder / "beside.log"

@@ -168,7 +168,7 @@ class TestCommand:
         assert tool.main(arguments, {}, tmp_path) == 2
 
     def test_it_needs_nothing_installed(self) -> None:
-        command = [sys.executable, "-I", "-S", ROOT / "tools/pythons.py", "--lowest"]
+        command = [sys.executable, "-I", "-S", str(ROOT / "tools/pythons.py"), "--lowest"]
         assert b"redis==" in subprocess.check_output(command, env=dict(os.environ))
 
 
