@@ -9,8 +9,8 @@
 --
 -- KEYS: due, declined, leased, held
 -- ARGV: base, topic, resend, receipt, limit, max_bytes, lease, serialize, max_lost, spot
--- Returns: OK now next_due more messages dropped, a message being id, then the pairs of its hash;
---   dropped are the ids whose record was gone
+-- Returns: OK now next_due more messages dropped, a message being id, then the pairs of its hash,
+--   then when it was due; dropped are the ids whose record was gone
 --
 -- @unwaited
 -- @include lib/bare
@@ -20,6 +20,11 @@
 -- @include lib/lease
 
 local SCANNED_ON_RESEND = 5000
+
+-- Of what a claim has leased, so that a claim that is sent again answers in the same order.
+local function by_due_time(a, b)
+  return a[3] < b[3] or a[3] == b[3] and a[1] < b[1]
+end
 
 -- What this very request has leased already, when its reply was lost. Its leases end late, so
 -- they are sought from that end; what lies behind the bound waits for the end of its lease.
@@ -34,9 +39,7 @@ local function leased_before()
           tonumber(fields[2]) }
       end
     end
-    table.sort(found, function(a, b)
-      return a[3] < b[3] or a[3] == b[3] and a[1] < b[1]
-    end)
+    table.sort(found, by_due_time)
   end
   return found
 end
@@ -96,7 +99,7 @@ local function take(key, message_id, message)
       redis.call('HSET', bookkeeping, 'leased', message_id)
     end
   end
-  messages[#messages + 1] = { message_id, message_row(base, key, bare) }
+  messages[#messages + 1] = { message_id, message_row(base, key, bare), tonumber(message.due_at) }
 end
 
 local seen = 0
@@ -131,6 +134,7 @@ if not is_cut and not is_full and #messages < wanted then
       is_cut = are_more
     end
   end
+  table.sort(messages, by_due_time)
 end
 
 local upcoming = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2] or ''

@@ -141,9 +141,11 @@ class Life:
         for message in messages:
             self.twins.both(partial(send, message), f"send of {message.payload}")
 
-    def claim(self, topic: str, limit: int, lease: float = 60) -> list[Pair]:
+    def claim(
+        self, topic: str, limit: int, lease: float = 60, worker: str | None = None
+    ) -> list[Pair]:
         expected, actual = self.twins.both(
-            lambda world: world.queue.claim_batch(topic, limit=limit, lease=lease),
+            lambda world: world.queue.claim_batch(topic, limit=limit, lease=lease, worker=worker),
             f"claim of {limit} of {topic}",
         )
         pairs = list(zip(expected.messages, actual.messages, strict=True))

@@ -96,7 +96,9 @@ def work(chance: Random, life: Life) -> Act:
     match chance.choice(["claim", "work", "work", "fail"]):
         case "claim":
             lease = messages.lease(chance)
-            return Life.claim, {"topic": topic, "limit": chance.randint(1, 4), "lease": lease}
+            worker = chance.choice([None, "w1", "w2"])
+            limit = chance.randint(1, 4)
+            return Life.claim, {"topic": topic, "limit": limit, "lease": lease, "worker": worker}
         case "work":
             hows = [messages.end(chance) for _ in range(chance.randint(1, 4))]
             return Life.work, {"hows": hows}

@@ -70,13 +70,15 @@ class End:
                 return queue.retry(message, error="no", delay=self.seconds)
             case "release":
                 return queue.release(message)
+            case "postpone":
+                return queue.postpone(message, self.seconds)
             case _:
                 return queue.extend(message, lease=self.seconds)
 
 
 def end(chance: Random) -> End:
-    kinds = ["ack", "continue", "retry", "release", "extend"]
-    kind = chance.choices(kinds, [3, 2, 2, 1, 1])[0]
+    kinds = ["ack", "continue", "retry", "release", "postpone", "extend"]
+    kind = chance.choices(kinds, [3, 2, 2, 1, 1, 1])[0]
     if kind == "extend":
         return End(kind, lease(chance))
     return End(kind, chance.choice((0, *_DELAYS)), chance.choice([None, None, *_KEYS]))

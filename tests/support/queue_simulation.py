@@ -124,6 +124,7 @@ class Simulation:
             "continue_": Operation(queue.continue_, 8, ("send", "pass_time", "sweep")),
             "retry": Operation(queue.retry, 8, ("send", "pass_time")),
             "release": Operation(queue.release, 4, ("send", "pass_time")),
+            "postpone": Operation(queue.postpone, 4, ("send", "pass_time")),
             "extend": Operation(queue.extend, 3, ("send",)),
             "die": Operation(queue.die, 4),
             "use_old_receipt": Operation(queue.use_old_receipt, 5),

@@ -11,7 +11,7 @@ local base, serialized = ARGV[1], ARGV[2] == '1'
 local PLACES = { 'due', 'leased', 'held', 'dead' }
 local ENDED = { completed = true, failed = true, cancelled = true }
 local FIELDS = { 'run', 'kind', 'step', 'key', 'receipt', 'reason', 'attempt', 'failures', 'lost',
-  'enqueued_at', 'due_at', 'died_at' }
+  'enqueued_at', 'due_at', 'died_at', 'postponed', 'postponed_since' }
 
 local wrong = {}
 local function tell(...)
@@ -59,7 +59,8 @@ for _, name in ipairs(names('queue:*')) do
     messages[rest] = message
   elseif kind == 'key' then
     keys_held[name] = redis.call('GET', base .. name)
-  elseif kind ~= 'due' and kind ~= 'leased' and kind ~= 'held' and kind ~= 'dead' then
+  elseif kind ~= 'due' and kind ~= 'leased' and kind ~= 'held' and kind ~= 'dead'
+    and kind ~= 'declined' then
     tell('nobody knows the key', name)
   end
 end
@@ -73,6 +74,15 @@ for topic in pairs(topics) do
       else
         tell(id, 'lies in', place, 'of', topic, 'and is not stored')
       end
+    end
+  end
+  for id, since in pairs(scores('queue:' .. topic .. ':declined')) do
+    local message = messages[id]
+    if not message or message.topic ~= topic or message.place ~= 'due' then
+      tell(id, 'is offered in', topic, 'and is', message and message.place or 'not stored')
+    elseif message.postponed_since ~= since then
+      tell(id, 'is offered since', since, 'and was postponed since',
+        tostring(message.postponed_since))
     end
   end
   if redis.call('SISMEMBER', base .. 'topics', topic) == 0 then

@@ -86,6 +86,8 @@ class Promises:
         """Messages that were stored, as they were sent first."""
         self._attempts: Counter[str] = Counter()
         self._leased_until: dict[str, datetime] = {}
+        self._declined: defaultdict[str, set[str]] = defaultdict(set)
+        """Message id -> the workers that have postponed it."""
         self.stored: set[str] = set()
         """Messages that are there, dead or alive."""
         self._seen: set[tuple[str, ...]] = set()
@@ -204,6 +206,9 @@ class Promises:
             self._leased_until[message_id] = self._now() + lease
             assert int(fields[b"attempt"]) == self._attempts[message_id], message_id
             early = self._not_before.pop(message_id, self._now()) - self._now()
+            declined = self._declined[message_id]
+            if declined and receipt.partition("/")[0] not in declined:
+                early = timedelta(0)
             assert early <= timedelta(0), f"{message_id} is {early} early"
             run_id, kind = fields[b"run"].decode(), fields[b"kind"]
             if kind == b"step":
@@ -245,6 +250,15 @@ class Promises:
         if self._messages[message_id].kind in _REPLAYS and run.is_live:
             run.need = run.need or self._now()
 
+    def _postpone(self, done: Execution) -> None:
+        message_id = done.text("message_id")
+        if done.status == "OK" and self._is_first("postpone", done.text("op")):
+            self._attempts[message_id] -= 1
+            self._leased_until.pop(message_id, None)
+            delay = timedelta(milliseconds=float(done.args["delay"]))
+            self._not_before[message_id] = self._now() + delay
+            self._declined[message_id].add(done.text("receipt").partition("/")[0])
+
     def _release(self, done: Execution) -> None:
         if done.status == "OK" and self._is_first("release", done.text("op")):
             self._attempts[done.text("message_id")] -= 1
@@ -255,6 +269,7 @@ class Promises:
         if done.status != "MESSAGE_NOT_FOUND" and self._is_first("redrive", done.text("op")):
             self.dead.pop(message_id, None)
             self._attempts.pop(message_id, None)
+            self._declined.pop(message_id, None)
             if done.status == "DONE" or done.reply[1].decode() != message_id:
                 self.stored.discard(message_id)
                 self._drop(message_id)

@@ -16,6 +16,7 @@ __all__ = ["TOPICS", "QueueCalls"]
 TOPICS: Final = (TOPIC, "__other_wkf_workflow_")
 
 
+WORKERS: Final = ("w1", "w2", "w3")
 MOST_MESSAGES: Final = 60
 """Senders wait then: the judge looks at all of them every time."""
 
@@ -77,7 +78,10 @@ class QueueCalls:
         self.leased += [(message, until) for message in messages]
 
     async def claim_of(self, topic: str, limit: int, lease: float) -> list[Message]:
-        messages = await self.stage.world.queue.claim(topic, limit=limit, lease=lease)
+        claim = await self.stage.world.queue.claim_batch(
+            topic, limit=limit, lease=lease, worker=self.stage.random.choice(WORKERS)
+        )
+        messages = claim.messages
         self.stage.tell(f"{topic} {limit} {lease} -> {[m.message_id for m in messages]}")
         for message in messages:
             assert message.topic == topic, f"{message} is of another topic"
@@ -139,6 +143,12 @@ class QueueCalls:
             done = await self.stage.world.queue.release(taken[0])
             self._judge(taken[1], done=done)
 
+    async def postpone(self) -> None:
+        if taken := self.take():
+            delay = self.stage.random.choice([None, 0, 1, 60])
+            done = await self.stage.world.queue.postpone(taken[0], delay)
+            self._judge(taken[1], done=done)
+
     async def extend(self) -> None:
         if taken := self.take():
             message, until = taken
@@ -170,7 +180,10 @@ class QueueCalls:
 
     async def _raw(self, message: Message) -> list[Any]:
         keys = self.stage.world.connection.keys
-        sets = (keys.topic(message.topic, part) for part in ("due", "leased", "held", "dead"))
+        sets = (
+            keys.topic(message.topic, part)
+            for part in ("due", "leased", "held", "dead", "declined")
+        )
         return await self.stage.world.connection.execute(
             ("HGETALL", keys.message(message.topic, message.message_id)),
             ("HGETALL", keys.of_run(message.run_id or "").queue),

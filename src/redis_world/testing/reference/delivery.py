@@ -144,7 +144,7 @@ def claim(
         if worker not in message.declined_by and not _must_wait(state, message):
             _lease(state, message, receipt, now + lease_ms)
             claimed.append(message)
-    return claimed
+    return sorted(claimed, key=lambda message: (message.due_at, message.message_id))
 
 
 def _must_wait(state: State, message: StoredMessage) -> bool:
