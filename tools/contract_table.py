@@ -116,6 +116,7 @@ PARTS: Final[dict[str, str]] = {
     "7.delay": "when a delayed message is due, to the millisecond",
     "7.claim": "what a claim takes",
     "7.lease": "leases, heartbeats, lost leases",
+    "7.postpone": "messages that a worker returns unharmed, and who gets them then",
     "7.receipts": "what an old receipt can do: nothing",
     "7.failures": "back-off, and the floor that an error sets",
     "7.dead letters": "what is put aside, and its way back",

@@ -159,7 +159,7 @@ WAYS: Final[dict[str, tuple[dict[str, Any], dict[str, str], Repair]]] = {
 }
 
 
-# Contract: 7.idempotency
+# Contract: 7.idempotency keys
 @pytest.mark.parametrize("leased", [False, True], ids=["due", "leased"])
 @pytest.mark.parametrize("what", WAYS)
 async def test_a_new_message_takes_its_place(
@@ -179,7 +179,7 @@ async def test_a_new_message_takes_its_place(
     assert await world.queue.ack(message)
 
 
-# Contract: 7.one replay per run
+# Contract: 7.claim
 async def test_held_replays_do_not_wait_for_it(backend: Backend, world: RedisWorld) -> None:
     sent = await send(world, content(1))
     leased = await claim_one(world)

@@ -191,7 +191,7 @@ async def test_what_is_due_comes_first(clocked: Clocked) -> None:
     assert [m.message_id for m in await claim_as(world, "new", 3)] == [postponed]
 
 
-# Contract: 7.one replay per run
+# Contract: 7.claim
 async def test_a_postponed_replay_frees_its_run(world: RedisWorld) -> None:
     await send(world, content(1))
     first = await claim_one(world)
@@ -264,7 +264,7 @@ async def test_nothing_is_left_of_it(backend: Backend, end: str) -> None:
         assert await claimed_ids(world) == []
 
 
-# Contract: 7.stats
+# Contract: 7.postpone
 async def test_stats_tell_what_nobody_knows_and_for_how_long(clocked: Clocked) -> None:
     world, clock = clocked
     run_id = await e.new_run(world)

@@ -31,6 +31,14 @@ RESENDS: Final[dict[str, Mutant]] = {
         operations=20,
         says="False after OK",
     ),
+    "a postponement that is sent again has lost its lease": mutant(
+        "queue/postpone",
+        ("changed_by(message, op) and { 'OK' } or ", ""),
+        favoured=("postpone",),
+        seed=8,
+        operations=20,
+        says="False after OK",
+    ),
     "an ack that is sent again has lost its lease": mutant(
         "queue/ack",
         ("if resend ~= '' and", "if false and"),
@@ -41,7 +49,7 @@ RESENDS: Final[dict[str, Mutant]] = {
     "a send that is sent again is another send": mutant(
         "lib/queue",
         (
-            "if redis.call('EXISTS', message_key(base, topic, message.id)) == 1 then",
+            "if exists(base, topic, message.id) then",
             "if false then",
         ),
         seed=4,

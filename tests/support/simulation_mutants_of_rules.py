@@ -74,7 +74,7 @@ RULES: Final[dict[str, Mutant]] = {
     # One replay at a time.
     "two replays of a run are leased": mutant(
         "queue/claim",
-        ("if is_replay and serialize ~= '' and", "if false and"),
+        ("return message.is_replay and serialize ~= '' and", "return false and"),
         seed=4,
         operations=20,
         says="has leased",
@@ -100,6 +100,44 @@ RULES: Final[dict[str, Mutant]] = {
         seed=4,
         operations=20,
         says="and in truth",
+    ),
+    "held stays held after a postponement": mutant(
+        "queue/postpone",
+        ("unhold(base, ended.run, message_id)", ""),
+        favoured=("postpone",),
+        seed=4,
+        operations=20,
+        says="and in truth",
+    ),
+    "a postponed message counts its delivery": mutant(
+        "queue/postpone",
+        ("redis.call('HINCRBY', message, 'attempt', '-1')", ""),
+        favoured=("postpone",),
+        seed=4,
+        operations=20,
+        says="msg_",
+    ),
+    "a postponed message is offered to whom it was declined by": mutant(
+        "lib/declined",
+        (" and not is_among(worker, decliners)", ""),
+        favoured=("postpone",),
+        seed=4,
+        operations=20,
+        says="early",
+    ),
+    "what is leased is still offered": mutant(
+        "queue/claim",
+        (
+            (
+                "  redis.call('ZREM', due, message_id)\n"
+                "  redis.call('ZREM', declined, message_id)\n  -- From"
+            ),
+            "  redis.call('ZREM', due, message_id)\n  -- From",
+        ),
+        favoured=("postpone",),
+        seed=4,
+        operations=20,
+        says="is offered in",
     ),
     "held stays held after an ack": mutant(
         "queue/ack",
@@ -240,7 +278,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "the begin of a replay pays no debt": mutant(
         "queue/claim",
-        ("redis.call('ZREM', owed_key(base), run_id)", ""),
+        ("redis.call('ZREM', owed_key(base), message.run)", ""),
         favoured=("sweep", "pass_time"),
         seed=1,
         operations=20,
@@ -257,8 +295,8 @@ RULES: Final[dict[str, Mutant]] = {
         "queue/pay_wake",
         (
             (
-                "elseif state.wake or state.leased or redis.call('EXISTS', held) == 1 "
-                "or has_replay(at) then"
+                "elseif named(base, run_id, 'wake') or named(base, run_id, 'leased')\n"
+                "  or redis.call('EXISTS', held) == 1 or has_replay(at) then"
             ),
             "elseif false then",
         ),
