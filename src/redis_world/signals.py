@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 __all__ = ["STOPPING", "stopped_by_signals"]
@@ -17,6 +19,8 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 _stops: Final[defaultdict[int, list[Callable[[], object]]]] = defaultdict(list)
 """What stops at a signal now. The main thread's alone, as signals are."""
 _borrowed_from: Final[dict[int, Any]] = {}
+_forking: Final = threading.local()
+"""The signals that were held back already, in a thread that forks."""
 
 
 @contextlib.contextmanager
@@ -27,7 +31,7 @@ def stopped_by_signals(
 
     Whatever is in such a block is stopped by one signal. Behind the last one the handlers
     of before are there again. Those of an event loop are called all the same, since its signals
-    reach it on another way.
+    reach it on another way. A process that is forked meanwhile has the handlers of before.
 
     Only the main thread can take signals: in another one, this does nothing.
 
@@ -46,13 +50,73 @@ def stopped_by_signals(
         yield
     finally:
         for number in numbers:
+            # Of a forked process none of it is there any more.
+            if stop not in _stops[number]:
+                continue
             _stops[number].remove(stop)
             if not _stops[number]:
-                handler = _borrowed_from.pop(number)
-                # None is one that Python does not know, and can't put back.
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+                _give_back(number, _borrowed_from.pop(number))
 
 
 def _stop_all(number: int, _: object) -> None:
     for stop in _stops[number]:
         stop()
+
+
+def _give_back(number: int, handler: Any) -> None:
+    # None is one that Python does not know, and can't put back.
+    signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _before_fork() -> None:
+    # Held back until the child has its own handlers: one that came sooner would be the
+    # parent's to take, and be lost.
+    if _borrowed_from:
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*_borrowed_from])
+
+
+def _after_fork() -> None:
+    mask = getattr(_forking, "mask", None)
+    if mask is not None:
+        _forking.mask = None
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _after_fork_in_child() -> None:
+    """Give a process that was just forked the handlers that its parent had before.
+
+    With those of the parent it would take a signal for its loop, which does not run in the child,
+    and live on: `terminate` and `join` of multiprocessing would wait for ever.
+    """
+    if _borrowed_from:
+        _forget()
+    _after_fork()
+
+
+def _forget() -> None:
+    # A loop is woken by its signals through a socket, which both processes have by now: a signal
+    # of the child would be taken for the parent's. Python does this itself since 3.12.
+    signal.set_wakeup_fd(-1)
+    for number, handler in _borrowed_from.items():
+        if not _is_of_a_loop(handler):
+            _give_back(number, handler)
+        elif number == signal.SIGINT:
+            signal.signal(number, signal.default_int_handler)
+        else:
+            signal.signal(number, signal.SIG_DFL)
+    _borrowed_from.clear()
+    _stops.clear()
+
+
+def _is_of_a_loop(handler: Any) -> bool:
+    """Whether a handler is one of asyncio's, for a loop that does not run in a child."""
+    function = handler.func if isinstance(handler, partial) else handler
+    module = getattr(function, "__module__", None)
+    return isinstance(module, str) and module.partition(".")[0] == "asyncio"
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork,
+    after_in_child=_after_fork_in_child,
+)

@@ -74,12 +74,25 @@ def is_lost(error: Exception) -> bool:
     return isinstance(error, lost) or is_passing(error)
 
 
+def _wants_password(error: BaseException) -> bool:
+    """Whether a client without a password is asked for one, maybe since a moment ago."""
+    text = str(error)
+    if isinstance(error, redis.exceptions.AuthenticationError):
+        return "Authentication required" in text
+    # A server takes no more than a few bytes from a stranger, whatever the command is.
+    return isinstance(error, redis.exceptions.ResponseError) and "unauthenticated" in text
+
+
 def translate(error: BaseException, *, where: str = "") -> WorldError:
     """The World's error for one of redis-py's."""
     at = f" at {where}" if where else ""
     text = str(error)
     if isinstance(error, WorldError):
         return error
+    if _wants_password(error):
+        return ConfigurationError(
+            f"the server{at} requires a password: give user and password in the URL ({text})"
+        )
     if isinstance(error, redis.exceptions.AuthenticationError):
         return ConfigurationError(f"the server{at} refuses the user or password: {text}")
     if isinstance(error, redis.exceptions.NoPermissionError):
