@@ -53,7 +53,7 @@ FLOWS: Final = """
             1 / 0
         except ZeroDivisionError:
             own.exception("failed")
-        warnings.warn("old", DeprecationWarning)
+        warnings.warn("old")
         thread = threading.Thread(target=[].pop)
         thread.start()
         thread.join()
@@ -155,7 +155,7 @@ async def test_each_line_of_a_json_log_parses(flows: Path, processes: int) -> No
     assert two["what"].startswith("<object object")
     assert told['not "hidden"']["run_id"] == "wrun_1"
     assert "ZeroDivisionError" in told["failed"]["exception"]
-    assert any("DeprecationWarning: old" in row["message"] for row in rows)
+    assert any("UserWarning: old" in row["message"] for row in rows)
     assert "pop from empty list" in told["IndexError"]["exception"]
     assert len([row for row in rows if " takes " in row["message"]]) == processes
 
