@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -189,7 +191,7 @@ async def test_a_server_that_does_not_answer() -> None:
 async def test_a_wrong_password(login: str) -> None:
     with running("redis7", "--requirepass", "pass-word") as (server, _):
         finding = await the_only(server.url.replace("//", f"//{login}"))
-    assert "refuses the user or password" in finding.text
+    assert ("refuses the user or password" if login else "requires a password") in finding.text
     assert "redis://user:password@" in finding.advice
 
 
@@ -898,3 +900,16 @@ def test_amounts() -> None:
     assert amount(1, "run") == "1 run"
     assert amount(1200, "run") == "1,200 runs"
     assert amount(0, "process", "processes") == "0 processes"
+
+
+async def test_a_frozen_node_of_a_cluster_is_named() -> None:
+    with needing("redis7"), redis_cluster("redis7") as cluster:
+        for node in cluster.masters[1:]:
+            os.kill(node.pid, signal.SIGSTOP)
+            try:
+                config = WorldConfig.create(partitions=3, socket_timeout=1, connect_timeout=1)
+                (finding,) = await check_up(cluster.url, config=config)
+            finally:
+                os.kill(node.pid, signal.SIGCONT)
+            assert (finding.name, finding.level) == ("connection", "error")
+            assert f"node {node.host}:{node.port}: " in finding.text

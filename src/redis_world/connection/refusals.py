@@ -91,7 +91,7 @@ def translate(error: BaseException, *, where: str = "") -> WorldError:
         return error
     if _wants_password(error):
         return ConfigurationError(
-            f"the server{at} requires a password: give user and password in the URL ({text})"
+            f"the server{at} requires a password, and the URL has none that it takes ({text})"
         )
     if isinstance(error, redis.exceptions.AuthenticationError):
         return ConfigurationError(f"the server{at} refuses the user or password: {text}")
