@@ -146,10 +146,18 @@ class _Template:
         self._op = begin + names.index("op") if "op" in names else None
         self._message = begin + names.index("message_id") if "message_id" in names else None
 
+        self._changing: list[int] | None = None
+
     def filled(self, pairs: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
         row = [*self._row]
-        for old, new in pairs:
-            row = [part.replace(old, new) if old in part else part for part in row]
+        if self._changing is None:
+            # The same for all items, which differ in what stands in these places.
+            self._changing = [
+                place for place, part in enumerate(row) if any(old in part for old, _ in pairs)
+            ]
+        for place in self._changing:
+            for old, new in pairs:
+                row[place] = row[place].replace(old, new)
         if self._op is not None:
             row[self._op] = new_request_id().encode()
         if self._message is not None:

@@ -251,7 +251,13 @@ class Lab:
 
     async def _runs_of_one_moment(self) -> None:
         world = self.world
-        ids = await self.fill.runs(self.size.runs, lambda: e.new_run(world, "completed"))
+
+        async def make() -> str:
+            run_id = await e.new_run(world, "pending")
+            await e.write(world, run_id, e.run_ended("completed"))
+            return run_id
+
+        ids = await self.fill.runs(self.size.runs, make)
         for limit in (1, 1000):
             for order in ORDERS:
                 statuses = ["pending", "running", "completed", "failed", "cancelled"]
@@ -274,7 +280,7 @@ class Lab:
         world = self.world
 
         async def make() -> str:
-            run_id = await e.new_run(world)
+            run_id = await e.new_run(world, "pending")
             hook = e.hook_created("same", run_id, tokenRetentionUntil=self.clock.now + DAY)
             await e.write(world, run_id, hook, e.run_ended("completed"))
             return run_id
