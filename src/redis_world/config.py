@@ -122,12 +122,10 @@ class WorldConfig(BaseModel):
             ConfigurationError: an option is unknown or out of range; the text names it.
         """
         try:
-            return cls(**{name: plain_scalar(value) for name, value in options.items()})
+            return cls(**{name: _plain(name, value) for name, value in options.items()})
         except ValidationError as error:
             problems = "; ".join(map(_problem, error.errors(include_url=False)))
             raise ConfigurationError(f"bad configuration of the World: {problems}") from None
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"bad configuration of the World: {error}") from None
 
     @classmethod
     def from_env(cls, **options: Any) -> Self:
@@ -144,6 +142,16 @@ class WorldConfig(BaseModel):
             if (value := os.environ.get(ENVIRONMENT_PREFIX + name.upper())) is not None
         }
         return cls.create(**{**found, **options})
+
+
+def _plain(name: str, value: Any) -> Any:
+    """An option whose value may be of a subclass, as numpy's numbers are."""
+    try:
+        return plain_scalar(value)
+    except ValueError:
+        raise ConfigurationError(
+            f"bad configuration of the World: {name} can't be {shown(value)}"
+        ) from None
 
 
 def _problem(item: Mapping[str, Any]) -> str:

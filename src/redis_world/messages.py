@@ -73,7 +73,7 @@ def topic_of(queue_name: str) -> str:
     match = _QUEUE_NAME.fullmatch(queue_name) if isinstance(queue_name, str) else None
     if match is None:
         raise InvalidInputError(
-            f"{shown(queue_name)} is no queue name: they are __wkf_workflow_<id> or "
+            f"queue_name {shown(queue_name)} is no queue name: they are __wkf_workflow_<id> or "
             "__<namespace>_wkf_workflow_<id>, the namespace lower-case letters and digits"
         )
     return match[1]

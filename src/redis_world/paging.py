@@ -122,7 +122,7 @@ def event_cursor(slot: int) -> str:
     return _EVENT_PREFIX + event_id(slot)
 
 
-def parse_event_cursor(cursor: str) -> int:
+def parse_event_cursor(cursor: str, what: str = "cursor") -> int:
     """The slot that a cursor of an event log stands behind.
 
     Raises:
@@ -132,7 +132,7 @@ def parse_event_cursor(cursor: str) -> int:
     if isinstance(cursor, str) and cursor.startswith(_EVENT_PREFIX):
         slot = parse_event_id(str.__str__(cursor).removeprefix(_EVENT_PREFIX))
     if slot is None:
-        raise InvalidCursorError(f"cursor {shown(cursor)} is no cursor of an event log")
+        raise InvalidCursorError(f"{what} {shown(cursor)} is no cursor of an event log")
     return min(slot, MAX_SLOT)
 
 

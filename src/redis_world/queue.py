@@ -378,8 +378,11 @@ class Queue:
             if not isinstance(follow_up, FollowUp):
                 raise InvalidInputError(f"follow_up is a FollowUp, not {shown(follow_up)}")
             delay_ms = to_duration_ms(follow_up.delay, "delay")
-            key = follow_up.idempotency_key or message.idempotency_key or ""
-            key = text(key, "idempotency_key", self._connection.config.max_name_bytes)
+            key = ""
+            for each in (message.idempotency_key, follow_up.idempotency_key):
+                if each is not None:
+                    name_limit = self._connection.config.max_name_bytes
+                    key = text(each, "idempotency_key", name_limit) or key
             limit = self._connection.config.max_payload_bytes
             payload = check_payload(message.payload, MAX_BYTES)
             payload = {k: v for k, v in payload.items() if k != "runInput"}

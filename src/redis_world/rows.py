@@ -36,6 +36,7 @@ from redis_world.models import (
     Step,
     Wait,
 )
+from redis_world.values import shown
 
 __all__ = [
     "MIN_SPEC_VERSION",
@@ -448,7 +449,10 @@ def not_supported(version: int) -> str:
     """What to tell about a run of a spec version that this World does not read."""
     if version < MIN_SPEC_VERSION:
         return (
-            f"spec version {version} is a legacy run's, from before event logs: this World "
+            f"spec version {shown(version)} is a legacy run's, from before event logs: this World "
             "never had such runs"
         )
-    return f"spec version {version} is newer than {SPEC_VERSION}, the newest that this World reads"
+    return (
+        f"spec version {shown(version)} is newer than {SPEC_VERSION}, the newest that this World "
+        "reads"
+    )

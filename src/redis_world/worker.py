@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final, Protocol, Self
 
 from redis_world.codec import Duration, to_duration_ms
+from redis_world.config import WorldConfig
 from redis_world.errors import (
     ConfigurationError,
     InvalidInputError,
@@ -24,6 +25,7 @@ from redis_world.errors import (
 from redis_world.ids import new_request_id
 from redis_world.queue import MAX_CLAIM, Claim, FollowUp, Message, backoff
 from redis_world.signals import stopped_by_signals
+from redis_world.values import shown, whole
 from redis_world.world import RedisWorld
 
 __all__ = ["Continuation", "Handler", "Postpone", "Worker"]
@@ -104,16 +106,25 @@ class Worker:
         shutdown_timeout: Duration = 30.0,
         sweep_interval: Duration | None = None,
     ) -> None:
+        if not isinstance(getattr(world, "config", None), WorldConfig):
+            raise ConfigurationError(f"world is a RedisWorld, not {shown(world)}")
+        if not isinstance(handlers, Mapping):
+            raise ConfigurationError(f"handlers are a mapping, not {shown(handlers)}")
         if not handlers:
             raise ConfigurationError("a worker needs at least one handler")
-        if concurrency < 1:
-            raise ConfigurationError(f"concurrency is a number from 1 up, not {concurrency!r}")
+        try:
+            handlers = dict(handlers)
+            concurrency = whole(concurrency, "concurrency", 1)
+        except InvalidInputError as error:
+            raise ConfigurationError(str(error)) from None
+        except Exception as error:  # noqa: BLE001 - a mapping of others may raise anything
+            raise ConfigurationError(f"handlers can't be read: {shown(str(error))}") from None
         self._world = world
-        self._handlers = dict(handlers)
+        self._handlers = handlers
         self._concurrency = concurrency
         self._lease = _positive(lease, "lease")
         if self._lease > _MAX_LEASE_SECONDS:
-            raise ConfigurationError(f"a lease is up to a day, not {lease!r}")
+            raise ConfigurationError(f"a lease is up to a day, not {shown(lease)}")
         self._max_replay = _positive(max_replay, "max_replay")
         self._shutdown_timeout = to_duration_ms(shutdown_timeout, "shutdown_timeout") / 1000
         if sweep_interval is None:

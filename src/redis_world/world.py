@@ -16,7 +16,12 @@ import redis.asyncio
 from redis_world.codec import Duration, to_duration_ms
 from redis_world.config import ENVIRONMENT_PREFIX, WorldConfig
 from redis_world.connection import Connection
-from redis_world.errors import InvalidInputError, WorldError, WorldUnavailableError
+from redis_world.errors import (
+    ConfigurationError,
+    InvalidInputError,
+    WorldError,
+    WorldUnavailableError,
+)
 from redis_world.events import Events
 from redis_world.hooks import Hooks
 from redis_world.ids import IdFactory
@@ -74,11 +79,15 @@ class RedisWorld:
         **options: Any,
     ) -> None:
         self.config = WorldConfig.create(**options)
+        if library is None:
+            library = default_library()
+        elif not isinstance(library, ScriptLibrary):
+            raise ConfigurationError(f"library is a ScriptLibrary, not {shown(library)}")
         self._connection = Connection(
             url=url,
             client=client,
             config=self.config,
-            library=library or default_library(),
+            library=library,
         )
         ids = IdFactory()
         self.events = Events(self._connection, ids)

@@ -25,6 +25,7 @@ _SEVERAL: Final = {"cluster": 6379, "sentinel": 26379}
 """Kinds of servers that have several addresses, and the port that each has by default."""
 _HOST: Final = r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\])(?::\d+)?"
 _ADDRESS: Final = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[\w.-]*)*", re.ASCII)
+_LONGEST: Final = 300
 _OPTION: Final = re.compile(r"[a-z_]+=")
 _OPTION_ERROR: Final = re.compile(r"Invalid value for '[a-z_]{1,40}' in connection URL\.")
 _ESCAPE: Final = (
@@ -146,7 +147,7 @@ def _without_secrets(url: str) -> str:
     scheme, separator, rest = url.rpartition("://")
     user, at, place = rest.rpartition("@")
     # With a question mark or hash in front of the last @ that may be one within an option.
-    if not (place and _ADDRESS.fullmatch(place)) or {"?", "#"} & {*user}:
+    if not _ADDRESS.fullmatch(place) or len(place) > _LONGEST or {"?", "#"} & {*user}:
         place = "..."
     shown = scheme + separator if scheme in _SCHEMES else ""
     return f"{shown}{'...@' if at else ''}{place}"

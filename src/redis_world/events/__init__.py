@@ -140,7 +140,7 @@ class Events:
             raise InvalidEventError("v1_compat: legacy runs never existed in this World")
         model = parse_event(event)
         validate_event(model)
-        after = None if since_cursor is None else parse_event_cursor(since_cursor)
+        after = None if since_cursor is None else parse_event_cursor(since_cursor, "since_cursor")
         if event_count is not None:
             event_count = min(whole(event_count, "event_count", 0), MAX_SLOT)
         skip_preload = flag(skip_preload, "skip_preload")

@@ -86,11 +86,13 @@ def parse_batch(events: Sequence[BatchEvent | BaseEvent | Mapping[str, Any]]) ->
 
 def _parts(item: object) -> tuple[BaseEvent | Mapping[str, Any], datetime | None]:
     """An event, and when it occurred."""
-    if isinstance(item, Mapping) and "event" in item:
-        try:
+    try:
+        if isinstance(item, Mapping) and "event" in item:
             item = BatchEvent.from_wire(dict(item))
-        except ValidationError as error:
-            raise InvalidEventError(f"an event of a batch: {error.errors()[0]['msg']}") from None
+    except ValidationError as error:
+        raise InvalidEventError(f"an event of a batch: {error.errors()[0]['msg']}") from None
+    except Exception as error:  # noqa: BLE001 - the classes of others may raise anything
+        raise InvalidEventError(f"an event can't be read: {shown(str(error))}") from None
     if isinstance(item, BatchEvent):
         event, occurred_at = item.event, item.occurred_at
         if isinstance(event, BaseEvent | Mapping):

@@ -181,7 +181,7 @@ def _check_attr_set(event: AttrSetEvent) -> None:
     )
     try:
         text = json.dumps(data.to_wire(), ensure_ascii=False, separators=(",", ":"), default=str)
-    except (TypeError, ValueError, RecursionError) as error:
+    except Exception as error:  # noqa: BLE001 - the classes of others may raise anything
         raise AttributeValidationError(
             f"eventData of attr_set is no JSON: {shown(str(error))}"
         ) from None

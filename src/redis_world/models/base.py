@@ -60,6 +60,21 @@ def _defaults(cls: type[BaseModel]) -> dict[str, Any]:
     }
 
 
+@cache
+def _aliases(cls: type[BaseModel]) -> tuple[tuple[str, str], ...]:
+    """The fields of a model in their order, each with its name on the wire."""
+    return tuple((name, field.alias or name) for name, field in cls.model_fields.items())
+
+
+def _to_wire(value: Any) -> Any:
+    """A field as the wire has it; payloads as they are."""
+    if isinstance(value, Model):
+        return value.to_wire()
+    if type(value) is list and value and isinstance(value[0], Model):
+        return [each.to_wire() for each in value]
+    return value
+
+
 def _assemble(
     cls: type[M], values: dict[str, Any], fields_set: set[str], extra: dict[str, Any] | None
 ) -> M:
@@ -125,5 +140,13 @@ class Model(BaseModel):
 
     def to_wire(self) -> dict[str, Any]:
         """The wire's camelCase mapping: bytes and datetimes kept, absent fields left out."""
-        # By alias, in so many words: pydantic 2.10 knows no such setting of a model.
-        return self.model_dump(exclude_unset=True, by_alias=True)
+        # Not pydantic's own: it goes through payloads, which may be endless, and its alias
+        # settings differ between versions.
+        fields_set, values = self.__pydantic_fields_set__, self.__dict__
+        wire = {
+            alias: _to_wire(values[name])
+            for name, alias in _aliases(type(self))
+            if name in fields_set
+        }
+        extra = self.__pydantic_extra__
+        return {**wire, **extra} if extra else wire
