@@ -69,13 +69,17 @@ def encode_data(value: Any, what: str, limit: int | None = None) -> bytes:
     is_known = is_plain(value)
     if not is_known:
         value = plain_data(value, what, limit)
+    blob, problem = b"", None
     try:
         blob = cbor2.dumps(value)
         if not is_known:
             # The encoder writes some values that the decoder refuses.
             cbor2.loads(blob)
     except _CODEC_ERRORS as error:
-        raise InvalidEventError(f"{what} can't be stored: {str(error)[:_REASON]}") from None
+        problem = str(error)[:_REASON]
+    if problem is not None:
+        # Not while the other is handled: it may have a hook's token in it.
+        raise InvalidEventError(f"{what} can't be stored: {problem}")
     if limit is not None and len(blob) > limit:
         raise InvalidEventError(f"{what} has {len(blob)} bytes; the limit is {limit}")
     return blob

@@ -93,9 +93,9 @@ class WorldConfig(BaseModel):
     max_payload_bytes: Annotated[int, _Number, Field(ge=1, le=512 * 1024 * 1024 - 1)] = (
         64 * 1024 * 1024
     )
-    hook_retention_limit: Annotated[timedelta, _Number, Field(ge=timedelta(0), le=_LONGEST_TIME)] = (
-        timedelta(days=365)
-    )
+    hook_retention_limit: Annotated[
+        timedelta, _Number, Field(ge=timedelta(0), le=_LONGEST_TIME)
+    ] = timedelta(days=365)
     retention: (
         Annotated[timedelta, _Number, Field(ge=timedelta(minutes=1), le=_LONGEST_TIME)] | None
     ) = timedelta(days=30)

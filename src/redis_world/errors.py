@@ -33,7 +33,6 @@ _SHOWN_ID: Final = 512
 """How much of an id a text shows; ids may be as long as payloads."""
 
 
-
 def shown_id(text: str) -> str:
     """An id as a text shows it."""
     return text if len(text) <= _SHOWN_ID else f"{text[:_SHOWN_ID]}..."

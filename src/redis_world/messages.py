@@ -261,9 +261,7 @@ def kind_of(payload: Mapping[str, Any], key: str, delay: int) -> str:
     return "replay"
 
 
-def check_payload(
-    payload: Mapping[str, Any], limit: int, what: str = "payload"
-) -> dict[str, Any]:
+def check_payload(payload: Mapping[str, Any], limit: int, what: str = "payload") -> dict[str, Any]:
     """A payload, or headers, as a dict of plain values.
 
     Raises:

@@ -7,7 +7,9 @@ What is of a plain type already is given back as it is, at the cost of one compa
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import re
 import reprlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -31,6 +33,7 @@ __all__ = [
 T = TypeVar("T")
 
 _SHOWN_LENGTH: Final = 80
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _PARTS: Final[tuple[Any, ...]] = (timedelta.days, timedelta.seconds, timedelta.microseconds)
 
 _short = reprlib.Repr()
@@ -75,11 +78,11 @@ def text(
         value = str.__str__(value)
     size = len(value)
     if not value.isascii():
-        try:
-            size = len(value.encode())
-        except UnicodeEncodeError:
+        # Not an exception, which would keep a secret in its context.
+        size = len(value.encode(errors="surrogatepass"))
+        if _SURROGATE.search(value):
             found = "the value" if secret else shown(value)
-            raise error(f"{what}: {found} is not valid Unicode text") from None
+            raise error(f"{what}: {found} is not valid Unicode text")
     if limit is not None and size > limit:
         raise error(f"{what} has {size} bytes; the limit is {limit}")
     return value
@@ -99,11 +102,7 @@ def whole(
         InvalidInputError: it is none, or out of range.
     """
     number = value if type(value) is int else plain_number(value)
-    if (
-        type(number) is int
-        and (low is None or low <= number)
-        and (high is None or number <= high)
-    ):
+    if type(number) is int and (low is None or low <= number) and (high is None or number <= high):
         return number
     allowed = "" if low is None else f" from {low} up" if high is None else f" {low} to {high}"
     raise error(f"{what} is a whole number{allowed}, not {shown(value)}")
@@ -220,10 +219,13 @@ def plain_number(value: Any) -> Any:
         found = int.__index__(value)
     elif isinstance(value, float):
         found = float.__float__(value)
-    elif type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
-        found = bool(value)
-    elif isinstance(value, Integral):
-        found = operator.index(value)
-    elif isinstance(value, Real) and not isinstance(value, Rational):
-        found = float(value)
+    else:
+        # A number that can't be told stays what it is, and is refused as that.
+        with contextlib.suppress(Exception):
+            if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
+                found = bool(value)
+            elif isinstance(value, Integral):
+                found = operator.index(value)
+            elif isinstance(value, Real) and not isinstance(value, Rational):
+                found = float(value)
     return found

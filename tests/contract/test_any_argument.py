@@ -114,8 +114,9 @@ FINE: Final[dict[str, Fine]] = {
     "occurred_at": lambda value: value is None,
     "event": never,
     "events": never,
-    "payload": lambda v: isinstance(v, dict) and set(map(type, v)) <= {str} and "self" not in v
-    or v == {1: 2},
+    "payload": lambda v: (
+        (isinstance(v, dict) and set(map(type, v)) <= {str} and "self" not in v) or v == {1: 2}
+    ),
     "headers": optional(lambda v: v == {}),
     "enqueue": lambda value: value is None,
     "follow_up": lambda value: value is None,
@@ -301,7 +302,8 @@ EVENTS: Final = (
 
 async def test_every_field_of_every_event(world: RedisWorld, backend: Backend) -> None:
     """Each is refused as an event, or stored in a way that can be read back."""
-    for wire in EVENTS:
+    # It is judged in this process: on a real server a few are enough.
+    for wire in EVENTS if backend.is_memory else EVENTS[::5]:
         model = type(parse_event(wire))
         data_model: type[BaseModel] = next(
             each

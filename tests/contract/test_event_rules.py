@@ -134,6 +134,22 @@ async def test_a_resilient_start_takes_a_run_id_of_any_age(clocked: Clocked) -> 
         assert result.run.status == "running"
 
 
+# Contract: 2.run ids, 5.resilient start
+@pytest.mark.parametrize("age", [timedelta(days=2), timedelta(days=400), timedelta(days=-400)])
+async def test_a_late_run_created_is_in_conflict_whatever_the_age_of_its_id(
+    clocked: Clocked, backend: Backend, age: timedelta
+) -> None:
+    """To a client "invalid" means that its start has failed, though the run is there."""
+    world, clock = clocked
+    run_id = e.run_id_at(clock.now - age)
+    await world.events.create(run_id, e.resilient_start())
+    before = backend.dump()
+    with pytest.raises(EntityConflictError) as caught:
+        await world.events.create(run_id, e.run_created())
+    assert caught.value.reason == "duplicate"
+    assert backend.dump() == before
+
+
 # Contract: 2.slots, 5.nothing left behind
 async def test_slots_are_dense_over_refused_events_and_runs(world: RedisWorld) -> None:
     """A rejected write takes no slot, and each run counts for itself."""

@@ -8,7 +8,7 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -85,11 +85,39 @@ async def test_a_sleep(adapter: VercelWorld) -> None:
     await settled(adapter, run)
 
 
+# Contract: 4.subclasses
+async def test_a_sleep_until_a_date(adapter: VercelWorld) -> None:
+    """It is of the sandbox's own subclass of datetime, which failed the run for good."""
+    moment = datetime.now(UTC) + timedelta(seconds=1)
+    run = await sdk.start(flows.sleeps_until, moment.isoformat())
+    assert await value_of(adapter, run) == moment.isoformat()
+    events = {event.event_type: event for event in await log(adapter, run)}
+    stored = events["wait_created"].event_data.resume_at
+    assert type(stored) is datetime
+    assert stored == moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+    assert events["wait_completed"].created_at >= stored
+    await settled(adapter, run)
+
+
 @pytest.mark.parametrize("count", [10, 50])
 async def test_a_fan_out(adapter: VercelWorld, count: int) -> None:
     run = await sdk.start(flows.fan_out, count)
     assert await value_of(adapter, run) == list(range(1, count + 1))
     assert await count_bodies(adapter, run) == [1] * count
+    await settled(adapter, run)
+
+
+# Contract: 4.subclasses
+async def test_a_sleep_until_a_date(adapter: VercelWorld) -> None:
+    """It is of the sandbox's own subclass of datetime, which failed the run for good."""
+    moment = datetime.now(UTC) + timedelta(seconds=1)
+    run = await sdk.start(flows.sleeps_until, moment.isoformat())
+    assert await value_of(adapter, run) == moment.isoformat()
+    events = {event.event_type: event for event in await log(adapter, run)}
+    stored = events["wait_created"].event_data.resume_at
+    assert type(stored) is datetime
+    assert stored == moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+    assert events["wait_completed"].created_at >= stored
     await settled(adapter, run)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -54,6 +55,14 @@ class NotATime(datetime):
         return float("nan")
 
 
+@numbers.Real.register
+class HostileNumber:
+    """A number that does not tell which."""
+
+    def __float__(self) -> NoReturn:
+        raise RuntimeError("no number")
+
+
 def _items() -> Iterator[int]:
     yield 1
     raise RuntimeError("no more")
@@ -84,6 +93,7 @@ def values() -> dict[str, Any]:
         "inf": float("inf"),
         "a decimal": Decimal("1.5"),
         "complex": 1 + 2j,
+        "a hostile number": HostileNumber(),
         "no text": "",
         "text": "3",
         "a lone surrogate": "a\ud800b",
@@ -106,7 +116,7 @@ def values() -> dict[str, Any]:
         "a dict of numbers": {1: 2},
         "a dict of itself": itself,
         "a mapping that breaks": HostileMapping(),
-        "a naive date": datetime(2030, 1, 1),  # noqa: DTZ001 - the point of it
+        "a naive date": datetime(2030, 1, 1),
         "a date out of range": datetime.max.replace(tzinfo=timezone(timedelta(hours=-1))),
         "a date without an offset": datetime(2030, 1, 1, tzinfo=HostileZone()),
         "no date": NotATime(2030, 1, 1, tzinfo=UTC),

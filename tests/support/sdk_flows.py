@@ -149,6 +149,13 @@ async def sleeps(seconds: float) -> tuple[datetime, datetime]:
 
 
 @app.workflow
+async def sleeps_until(until: str) -> str:
+    """To a date, as the sandbox makes one: of a subclass of its own."""
+    await sdk.sleep(datetime.fromisoformat(until))
+    return until
+
+
+@app.workflow
 async def fan_out(count: int) -> list[int]:
     return await asyncio.gather(*(add_one(value) for value in range(count)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 import pytest
@@ -29,6 +29,7 @@ from support.events import (
     hook_disposed,
     hook_received,
     lazy_start,
+    new_run,
     resilient_start,
     run_created,
     run_ended,
@@ -261,6 +262,20 @@ async def test_a_world_with_everything_holds(backend: Backend) -> None:
 
 async def test_every_call_leaves_a_world_that_holds(world: RedisWorld) -> None:
     await exercise(world)
+    await check_invariants(world)
+
+
+@pytest.mark.parametrize("year", [1, 1900, 1969, 1970, 9999])
+async def test_what_occurred_long_ago_holds(world: RedisWorld, year: int) -> None:
+    run_id = await new_run(world)
+    moment = datetime(year, 6, 1, 1, 2, 3, 456_000, tzinfo=UTC)
+    until = min(moment, datetime.now(UTC))
+    await world.events.create(run_id, step_created("s"), occurred_at=moment)
+    await world.events.create(run_id, step_started("s"))
+    await world.events.create(run_id, event("step_retrying", "s", error=b"", retryAfter=moment))
+    await world.events.create(run_id, event("wait_created", "w", resumeAt=moment))
+    await world.events.create(run_id, hook_created("h", "t", tokenRetentionUntil=until))
+    assert (await world.events.list(run_id)).data[2].occurred_at == moment
     await check_invariants(world)
 
 

@@ -165,12 +165,8 @@ def _refuse_unescaped(url: str, scheme: str) -> None:
         pass
     else:
         # A path of a socket may have an @ in it, an option of one server, too.
-        in_path = "@" in parts.path and not (
-            scheme == "unix" and parts.netloc[-1:] in ("", "@")
-        )
-        in_query = "@" in parts.query and not (
-            scheme in _PLAIN and _OPTION.match(parts.query)
-        )
+        in_path = "@" in parts.path and not (scheme == "unix" and parts.netloc[-1:] in ("", "@"))
+        in_query = "@" in parts.query and not (scheme in _PLAIN and _OPTION.match(parts.query))
         if not (parts.fragment or in_path or in_query):
             return
     raise ConfigurationError(f"{_without_secrets(url)!r} is no URL of a server: {_ESCAPE}")

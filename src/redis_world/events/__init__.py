@@ -390,7 +390,9 @@ class Events:
         message_id = self._ids.message_id(self._connection.server_time())
         args = message_args(enqueue, message_id, self._connection.config.max_payload_bytes)
         if args["run_id"] not in ("", run_id):
-            raise InvalidInputError("enqueue: the message that an event brings along is of its run")
+            raise InvalidInputError(
+                "enqueue: the message that an event brings along is of its run"
+            )
         return pack_message(args)
 
     async def _run(self, request: Request, *reads: Command) -> tuple[EventResult, Sequence[Any]]:
