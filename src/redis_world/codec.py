@@ -247,6 +247,7 @@ def to_duration_ms(duration: Duration, what: str) -> int:
         InvalidInputError: it is negative, no finite number, or longer than 285,000 years.
     """
     value = duration if type(duration) in (float, int) else plain_number(duration)
+    milliseconds: int
     if isinstance(value, timedelta):
         # Whole numbers: the negative of the longest timedelta is none.
         value = plain_scalar(value)

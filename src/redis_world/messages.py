@@ -87,7 +87,8 @@ def check_topic(topic: str) -> str:
     """
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
         raise InvalidInputError(
-            f"topic {shown(topic)} is no topic: they are __wkf_workflow_ or __<namespace>_wkf_workflow_"
+            f"topic {shown(topic)} is no topic: they are __wkf_workflow_ or "
+            "__<namespace>_wkf_workflow_"
         )
     return str.__str__(topic)
 

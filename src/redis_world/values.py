@@ -1,7 +1,7 @@
 """What callers pass, as plain values: any subclass of a type counts as its value.
 
-A `datetime` may be pandas' or that of a sandbox, a number numpy's, a text an enumeration's. What is
-stored and compared is the value alone, so each is turned into its plain type where it comes in.
+A `datetime` may be pandas' or that of a sandbox, a number numpy's, a text an enumeration's. What
+is stored and compared is the value alone, so each is turned into its plain type where it comes in.
 What is of a plain type already is given back as it is, at the cost of one comparison.
 """
 
@@ -118,11 +118,10 @@ def items(
             text or one value of bytes, whose items nobody means.
     """
     if not isinstance(values, str | bytes | bytearray | memoryview | Mapping):
-        try:
+        # The iterators of others may raise anything.
+        with contextlib.suppress(Exception):
             return [*values]
-        except Exception:  # noqa: BLE001 - the iterators of others may raise anything
-            pass
-    raise error(f"{what} is a list, not {shown(values)}") from None
+    raise error(f"{what} is a list, not {shown(values)}")
 
 
 def flag(value: object, what: str) -> bool:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import enum
 import numbers
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from types import MappingProxyType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import pytest
 
@@ -85,7 +85,7 @@ class Moment(datetime):
     def astimezone(self, tz: tzinfo | None = None) -> NoReturn:
         raise AssertionError("the subclass was asked")
 
-    def replace(self, *_: Any, **__: Any) -> NoReturn:  # type: ignore[override]
+    def replace(self, *_: Any, **__: Any) -> NoReturn:
         raise AssertionError("the subclass was asked")
 
     def isoformat(self, *_: Any) -> str:
@@ -100,6 +100,9 @@ class Zone(tzinfo):
 
     def dst(self, _: datetime | None) -> None:
         return None
+
+    def tzname(self, _: datetime | None) -> str:
+        return "Zone"
 
 
 @numbers.Integral.register
@@ -142,7 +145,10 @@ class View(Mapping[str, Any]):
         return len(self.found)
 
 
-Pair = namedtuple("Pair", "left right")
+class Pair(NamedTuple):
+    left: int
+    right: int
+
 
 MOMENT: Final = Moment(2035, 1, 2, 3, 4, 5, 678_901, tzinfo=Zone())
 STORED: Final = datetime(2035, 1, 2, 1, 4, 5, 678_000, tzinfo=UTC)
@@ -281,17 +287,19 @@ async def test_what_events_are_made_of(world: RedisWorld) -> None:
     answered = await create(model)
     assert answered.step is not None
     assert_plain(answered.step.input, PLAIN)
-    batch = await world.events.create_batch(
-        run_id, (View(e.step_created(Text("b"))), {"event": e.wait_completed("w")}).__iter__()
-    )
+    items: Any = iter((View(e.step_created(Text("b"))), {"event": e.wait_completed("w")}))
+    batch = await world.events.create_batch(run_id, items)
     assert [each.status for each in batch.results] == [200, 200]
 
 
 async def test_reads_and_streams(world: RedisWorld) -> None:
+    one: Any = Int64(1)
+    running: Any = (Text("running"),)
+    ascending: Any = Text("asc")
     run_id = await e.new_run(world, workflowName=Kind.RED)
     await e.write(world, run_id, e.step_created("s"), e.hook_created("h", "t"))
     page = await world.runs.list(
-        workflow_name=Kind.RED, status=(Text("running"),), limit=Int64(1), sort_order=Text("asc")
+        workflow_name=Kind.RED, status=running, limit=one, sort_order=ascending
     )
     assert [each.run_id for each in page.data] == [run_id]
     assert page.cursor is not None
@@ -328,7 +336,8 @@ async def test_messages(world: RedisWorld) -> None:
         headers=headers,
         deployment_id=Text("d"),
     )
-    messages = await world.queue.claim(Text(TOPIC), limit=Int64(5), lease=Length(seconds=60))
+    five: Any = Int64(5)
+    messages = await world.queue.claim(Text(TOPIC), limit=five, lease=Length(seconds=60))
     by_queue = {"runId" in message.payload: message for message in messages}
     assert_plain(by_queue[True].payload, {"runId": run_id, "stepId": "s"})
     own = by_queue[False]

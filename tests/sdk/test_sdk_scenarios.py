@@ -107,20 +107,6 @@ async def test_a_fan_out(adapter: VercelWorld, count: int) -> None:
     await settled(adapter, run)
 
 
-# Contract: 4.subclasses
-async def test_a_sleep_until_a_date(adapter: VercelWorld) -> None:
-    """It is of the sandbox's own subclass of datetime, which failed the run for good."""
-    moment = datetime.now(UTC) + timedelta(seconds=1)
-    run = await sdk.start(flows.sleeps_until, moment.isoformat())
-    assert await value_of(adapter, run) == moment.isoformat()
-    events = {event.event_type: event for event in await log(adapter, run)}
-    stored = events["wait_created"].event_data.resume_at
-    assert type(stored) is datetime
-    assert stored == moment.replace(microsecond=moment.microsecond // 1000 * 1000)
-    assert events["wait_completed"].created_at >= stored
-    await settled(adapter, run)
-
-
 @pytest.mark.parametrize("count", [10, 50])
 async def test_a_fan_out_and_a_slow_step(adapter: VercelWorld, count: int) -> None:
     run = await sdk.start(flows.fan_out_and_in, count)

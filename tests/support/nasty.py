@@ -43,6 +43,8 @@ class HostileZone(tzinfo):
     def utcoffset(self, _: datetime | None) -> NoReturn:
         raise RuntimeError("no offset")
 
+    dst = tzname = utcoffset
+
 
 class NotATime(datetime):
     """A date that is none, as pandas has one."""

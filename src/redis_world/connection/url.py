@@ -136,8 +136,8 @@ def _check(url: str, shown: str) -> None:
     database = urlsplit(url).path.strip("/")
     if not url.startswith("unix:") and database and not database.isdecimal():
         raise ConfigurationError(
-            f"{_without_secrets(shown)!r} is no URL of a server: behind the slash stands the number "
-            "of a database"
+            f"{_without_secrets(shown)!r} is no URL of a server: the slash is followed by a "
+            "database number"
         )
     refuse_decoding(dict(options))
 

@@ -76,8 +76,8 @@ def parse_batch(events: Sequence[BatchEvent | BaseEvent | Mapping[str, Any]]) ->
             raise InvalidEventError(f"eventType {shown(kind)} can't be in a batch")
         if entity in seen and (seen[entity], kind) != ("step_created", "step_started"):
             raise InvalidEventError(
-                f"a batch has one event of {shown(' '.join(filter(None, entity)))}, or a step_created "
-                "and the step_started behind it"
+                f"a batch has one event of {shown(' '.join(filter(None, entity)))}, or a "
+                "step_created and the step_started behind it"
             )
         seen[entity] = kind if entity not in seen else "both"
     born_running = {entity[1] for entity, kind in seen.items() if kind == "both"}
