@@ -323,7 +323,7 @@ async def test_look_ups(adapter: VercelWorld) -> None:
     with pytest.raises(w.HookNotFoundError) as missing:
         await adapter.hooks_get_by_token("no such token")
     assert missing.value.token == "no such token"
-    assert str(missing.value) == 'Hook not found for token "no such token"'
+    assert str(missing.value) == "Hook not found", "a token is a secret"
     found = await adapter.steps_get(run_id, "step_done")
     assert (found.status, found.output, found.attempt) == ("completed", b"res", 1)
     await adapter.events_create(run_id, hook("hook_other", "a token"))

@@ -23,7 +23,7 @@ __all__ = ["MEMORY", "Place", "name_of_memory", "parse_url", "refuse_decoding"]
 _PLAIN: Final = (MEMORY, "redis", "rediss", "unix")
 _SEVERAL: Final = {"cluster": 6379, "sentinel": 26379}
 """Kinds of servers that have several addresses, and the port that each has by default."""
-_HOST: Final = r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\])(?::\d+)?"
+_HOST: Final = r"(?:[\w. -]+|\[[0-9a-fA-F:.]+\])(?::\d+)?"
 _ADDRESS: Final = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[\w.-]*)*", re.ASCII)
 _LONGEST: Final = 300
 _OPTION: Final = re.compile(r"[a-z_]+=")
