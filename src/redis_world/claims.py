@@ -100,7 +100,7 @@ class Claims:
         Raises:
             WorldError: no partition has answered.
         """
-        busy = {keys for keys in looks if (topic, keys.number) in self._claims.pending}
+        busy = {keys for keys in looks if self._claims.late((topic, keys.number))}
         free = {keys: look for keys, look in looks.items() if keys not in busy}
         found = await self._ask(self._looks, topic, free) if free else Found({}, {})
         if not free:
@@ -169,7 +169,7 @@ class Claims:
         return found
 
     async def _wait_for_any(self, topic: str, busy: Iterable[Keys]) -> None:
-        tasks = [self._claims.pending[topic, keys.number] for keys in busy]
+        tasks = {task for keys in busy for task in self._claims.late((topic, keys.number))}
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         errors = [task.exception() for task in done if not task.cancelled()]
         raise_worst([error for error in errors if error is not None])

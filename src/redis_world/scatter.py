@@ -22,22 +22,20 @@ GRACE_SECONDS: Final = 0.5
 
 
 class Calls(Generic[K, T]):
-    """Calls of one kind in one event loop, at most one per key at a time.
+    """Calls of one kind in one event loop.
 
     Args:
-        on_late: gets the answer of a call that nobody waits for any more.
+        on_late: gets the answer of a call whose caller went on without it, once. Without it,
+            whoever asks the same next may have that answer.
     """
 
     def __init__(self, on_late: Callable[[K, T], None] | None = None) -> None:
         self._on_late = on_late
-        self._pending: dict[K, asyncio.Task[T]] = {}
-        # Those whose callers went on without them.
-        self._late: set[asyncio.Task[T]] = set()
+        self._late: dict[K, set[asyncio.Task[T]]] = {}
 
-    @property
-    def pending(self) -> dict[K, asyncio.Task[T]]:
-        """The calls under way."""
-        return self._pending
+    def late(self, key: K) -> set[asyncio.Task[T]]:
+        """The calls under way whose callers went on without them."""
+        return self._late.get(key, set())
 
     async def ask(
         self,
@@ -47,8 +45,8 @@ class Calls(Generic[K, T]):
     ) -> dict[K, T | Exception]:
         """Make calls at a time, and wait until one succeeds and a moment longer for the others.
 
-        A call that is still under way from an earlier time is not made again, and waited for only
-        until another one succeeds.
+        Without `on_late`, a call that is still under way for an earlier caller is not made again,
+        and waited for only until another one succeeds.
 
         Args:
             questions: a call for each key.
@@ -57,33 +55,36 @@ class Calls(Generic[K, T]):
         Returns:
             The answers and errors that came. The other calls go on.
         """
-        earlier = {key: self._pending[key] for key in questions if key in self._pending}
-        started = {
-            key: self._start(key, call) for key, call in questions.items() if key not in earlier
+        earlier = {
+            key: next(iter(self._late[key]))
+            for key in questions
+            if self._on_late is None and self._late.get(key)
         }
-        tasks = {**earlier, **started}
-        self._late.difference_update(earlier.values())
+        started = {
+            key: asyncio.create_task(call())
+            for key, call in questions.items()
+            if key not in earlier
+        }
         try:
-            left = await _first_success({*tasks.values()}, limit)
+            left = await _first_success({*earlier.values(), *started.values()}, limit)
             if slower := left & {*started.values()}:
                 await asyncio.wait(slower, timeout=GRACE_SECONDS)
         except asyncio.CancelledError:
-            for key, task in tasks.items():
-                if task.done():
-                    self._hand_over(key, task)
-                else:
-                    self._late.add(task)
+            for key, task in started.items():
+                self._leave(key, task)
             raise
-        self._late.update(task for task in tasks.values() if not task.done())
+        for key, task in started.items():
+            if not task.done():
+                self._leave(key, task)
         return {
             key: _answer(task)
-            for key, task in tasks.items()
+            for key, task in {**earlier, **started}.items()
             if task.done() and not task.cancelled()
         }
 
     async def aclose(self, seconds: float) -> None:
         """Wait so long for what is under way, and end the rest."""
-        tasks = {*self._pending.values()}
+        tasks = {task for tasks in self._late.values() for task in tasks}
         if not tasks:
             return
         _, left = await asyncio.wait(tasks, timeout=seconds)
@@ -92,23 +93,20 @@ class Calls(Generic[K, T]):
         if left:
             await asyncio.wait(left)
 
-    def _start(self, key: K, call: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(call())
-        self._pending[key] = task
+    def _leave(self, key: K, task: asyncio.Task[T]) -> None:
+        """Go on without a call; also one that has ended in this moment, and nobody has heard."""
+        self._late.setdefault(key, set()).add(task)
 
         def ended(task: asyncio.Task[T]) -> None:
-            del self._pending[key]
-            if task in self._late:
-                self._late.discard(task)
-                self._hand_over(key, task)
+            tasks = self._late[key]
+            tasks.remove(task)
+            if not tasks:
+                del self._late[key]
+            if not task.cancelled() and task.exception() is None and self._on_late is not None:
+                self._on_late(key, task.result())
 
+        # At once with the next turn of the loop, where it is done already.
         task.add_done_callback(ended)
-        return task
-
-    def _hand_over(self, key: K, task: asyncio.Task[T]) -> None:
-        """See to an answer that nobody waits for."""
-        if not task.cancelled() and task.exception() is None and self._on_late is not None:
-            self._on_late(key, task.result())
 
 
 async def _first_success(tasks: set[asyncio.Task[T]], limit: float | None) -> set[asyncio.Task[T]]:

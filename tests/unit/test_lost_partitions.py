@@ -166,6 +166,31 @@ async def test_an_empty_queue_is_looked_at_beside_a_partition_that_hangs(
     assert trouble.met == 1, "asked once, not once per claim"
 
 
+@pytest.mark.parametrize("kind", ["", "hangs", "answers late"])
+async def test_claims_at_a_time_share_no_message(
+    wide: RedisWorld, trouble: Trouble, kind: str
+) -> None:
+    runs = run_ids(wide, 4)
+    for run_id in runs:
+        await wide.queue.send(NAME, wake(run_id))
+    trouble.begin(kind, 1, script="queue/claim")
+    found = [*await asyncio.gather(*(wide.queue.claim(TOPIC, limit=1) for _ in range(8)))]
+    trouble.end()
+    while sum(map(len, found)) < len(runs):
+        async with asyncio.timeout(SOON):
+            found.append(await wide.queue.claim(TOPIC))
+    ids = [message.run_id for messages in found for message in messages]
+    assert sorted(map(str, ids)) == sorted(runs)
+    assert (await wide.queue.stats(TOPIC)).leased == len(runs)
+
+
+async def test_looks_at_a_time_see_all_partitions(wide: RedisWorld) -> None:
+    """Those who ask the same in one moment all get all of it."""
+    runs = await send_everywhere(wide)
+    batches = await asyncio.gather(*(wide.queue.claim_batch(TOPIC) for _ in range(4)))
+    assert {m.run_id for batch in batches for m in batch.messages} == {*runs}
+
+
 async def test_a_claim_raises_when_nothing_answers(
     wide: RedisWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
