@@ -10,7 +10,7 @@
 -- @include lib/clock
 -- @include lib/rescue
 
-local FIELDS_AT_ONCE, MAX_LOOKS = 100, 4
+local FIELDS_AT_ONCE, MAX_LOOKS = 100, 20
 
 -- Whether a worker has a replay of the run, or can claim one. Wakes that were never delivered are
 -- known by name; this is about those that came back from a worker, or whose delay is over. Of a

@@ -77,7 +77,8 @@ BOUNDS: Final = {
     "queue/extend": Bound(10),
     "queue/give_back": Bound(20),
     "queue/pay_step": Bound(40),
-    "queue/pay_wake": Bound(1_500),
+    # It looks for a replay among up to two thousand fields of the messages of its run.
+    "queue/pay_wake": Bound(7_000),
     "queue/peek": Bound(10),
     "queue/purge": Bound(4_000),
     "queue/redrive": Bound(40),
