@@ -31,7 +31,7 @@ local function absorbs(base, topic, wake, message)
     and fields[3] == message.headers
 end
 
-local function exists(base, topic, message_id)
+local function is_stored(base, topic, message_id)
   return redis.call('EXISTS', message_key(base, topic, message_id)) == 1
 end
 
@@ -69,7 +69,7 @@ local function named(base, run_id, place)
     return nil
   end
   local topic = redis.call('HGET', bookkeeping, 'message:' .. message_id)
-  if topic and exists(base, topic, message_id) then
+  if topic and is_stored(base, topic, message_id) then
     return message_id
   end
   redis.call('HDEL', bookkeeping, place)
@@ -79,12 +79,12 @@ end
 -- The message that stands for this one already, if any: itself, when its request is sent again
 -- (ids are made once), or the outstanding one that takes its place.
 local function standing(base, topic, message, bookkeeping)
-  if exists(base, topic, message.id) then
+  if is_stored(base, topic, message.id) then
     return message.id
   end
   if message.key ~= '' then
     local holder = redis.call('GET', idempotency_key(base, topic, message.run, message.key))
-    if holder and exists(base, topic, holder) then
+    if holder and is_stored(base, topic, holder) then
       return holder
     end
   end
@@ -182,7 +182,7 @@ local function unhold(base, run_id, message_id)
   while next_held[1] do
     local topic, held_id = string.match(next_held[1], '^(.*)/(.*)$')
     redis.call('ZREM', topic_key(base, topic, 'held'), held_id)
-    if exists(base, topic, held_id) then
+    if is_stored(base, topic, held_id) then
       redis.call('ZADD', topic_key(base, topic, 'due'), next_held[2], held_id)
       hint(base, topic)
       return

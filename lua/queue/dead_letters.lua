@@ -5,8 +5,8 @@
 --
 -- KEYS: dead
 -- ARGV: base, topic, after_time, after_id, limit, max_bytes
--- Returns: OK more letters dropped, a letter being `<time>:<id>`, then the pairs of its hash; dropped
---   are the ids whose record was gone
+-- Returns: OK more letters dropped, a letter being `<time>:<id>`, then the pairs of its hash;
+--   dropped are the ids whose record was gone
 --
 -- @unwaited
 -- @include lib/bare

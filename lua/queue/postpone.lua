@@ -1,5 +1,5 @@
--- Returns a leased message that its worker can't handle, or not yet: due again after `delay` ms, and
--- neither the attempt nor anything else counts (contract, section 7). Workers that have not
+-- Returns a leased message that its worker can't handle, or not yet: due again after `delay` ms,
+-- and neither the attempt nor anything else counts (contract, section 7). Workers that have not
 -- declined it may have it sooner.
 --
 -- `step_name` is the name of the step that it asks for, empty for none.

@@ -49,7 +49,7 @@ RESENDS: Final[dict[str, Mutant]] = {
     "a send that is sent again is another send": mutant(
         "lib/queue",
         (
-            "if exists(base, topic, message.id) then",
+            "if is_stored(base, topic, message.id) then",
             "if false then",
         ),
         seed=4,
