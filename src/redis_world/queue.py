@@ -483,6 +483,18 @@ class Queue:
             },
         )
 
+    def failure(
+        self, message: Message, error: str, delay: Duration
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        """Keys and arguments of the script that ends a failed attempt, for callers in a thread."""
+        lease = self._lease_of(message)
+        return self._lease_call(lease, ("leased", "due"), self._failed(error, delay))
+
+    def returning(self, message: Message) -> tuple[dict[str, str], dict[str, Any]]:
+        """Keys and arguments of the script that releases a message, for callers in a thread."""
+        lease = self._lease_of(message)
+        return self._lease_call(lease, ("leased", "due"), {"op": new_request_id()})
+
     async def stats(self, topic: str) -> QueueStats:
         """Count the messages of a topic."""
         replies = await ask_all(
@@ -652,8 +664,16 @@ class Queue:
     async def _on_lease(
         self, script: str, lease: _Lease, sets: Sequence[str], args: Mapping[str, Any]
     ) -> bool:
-        reply = await self._connection.call(
-            script,
+        keys, given = self._lease_call(lease, sets, args)
+        reply = await self._connection.call(script, keys, given)
+        return bool(reply[0] != b"LEASE_LOST")
+
+    @staticmethod
+    def _lease_call(
+        lease: _Lease, sets: Sequence[str], args: Mapping[str, Any]
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        """Keys and arguments of a script that ends a lease."""
+        return (
             {
                 "message": lease.keys.message(lease.topic, lease.message_id),
                 **{part: lease.keys.topic(lease.topic, part) for part in sets},
@@ -666,21 +686,19 @@ class Queue:
                 **args,
             },
         )
-        return bool(reply[0] != b"LEASE_LOST")
+
+    def _failed(self, error: str, delay: Duration) -> dict[str, Any]:
+        return {
+            "op": new_request_id(),
+            "delay": str(to_duration_ms(delay, "delay")),
+            "last_error": error.encode("utf-8", "replace")[:4096],
+            "max_failures": str(self._connection.config.max_failures),
+        }
 
     async def _free(self, lease: _Lease, error: str, delay: Duration) -> bool:
         """End a failed attempt."""
-        return await self._on_lease(
-            "queue/retry",
-            lease,
-            ("leased", "due"),
-            {
-                "op": new_request_id(),
-                "delay": str(to_duration_ms(delay, "delay")),
-                "last_error": error.encode("utf-8", "replace")[:4096],
-                "max_failures": str(self._connection.config.max_failures),
-            },
-        )
+        args = self._failed(error, delay)
+        return await self._on_lease("queue/retry", lease, ("leased", "due"), args)
 
     async def _read(
         self, keys: Keys, topic: str, receipt: str, row: Sequence[Any]

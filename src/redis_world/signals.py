@@ -8,6 +8,7 @@ import signal
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -16,7 +17,20 @@ __all__ = ["STOPPING", "stopped_by_signals"]
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 """Those that ask a process to end."""
 
-_stops: Final[defaultdict[int, list[Callable[[], object]]]] = defaultdict(list)
+
+@dataclass(eq=False)
+class _Stop:
+    call: Callable[[], object]
+    once: bool
+    is_called: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether another signal is none of its business."""
+        return self.once and self.is_called
+
+
+_stops: Final[defaultdict[int, list[_Stop]]] = defaultdict(list)
 """What stops at a signal now. The main thread's alone, as signals are."""
 _borrowed_from: Final[dict[int, Any]] = {}
 _forking: Final = threading.local()
@@ -25,7 +39,10 @@ _forking: Final = threading.local()
 
 @contextlib.contextmanager
 def stopped_by_signals(
-    stop: Callable[[], object], numbers: Sequence[signal.Signals] = STOPPING
+    stop: Callable[[], object],
+    numbers: Sequence[signal.Signals] = STOPPING,
+    *,
+    once: bool = False,
 ) -> Iterator[None]:
     """Let signals call `stop` for the length of a block, and nothing else.
 
@@ -38,29 +55,40 @@ def stopped_by_signals(
     Args:
         stop: called in the main thread between any two instructions.
         numbers: the signals.
+        once: take one signal only. After it the handlers of before are there again, unless another
+            block still wants signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    entry = _Stop(stop, once)
     for number in numbers:
-        if not _stops[number]:
+        if number not in _borrowed_from:
             _borrowed_from[number] = signal.signal(number, _stop_all)
-        _stops[number].append(stop)
+        _stops[number].append(entry)
     try:
         yield
     finally:
         for number in numbers:
             # Of a forked process none of it is there any more.
-            if stop not in _stops[number]:
-                continue
-            _stops[number].remove(stop)
-            if not _stops[number]:
-                _give_back(number, _borrowed_from.pop(number))
+            if entry in _stops[number]:
+                _stops[number].remove(entry)
+        _give_unwanted_back()
 
 
 def _stop_all(number: int, _: object) -> None:
-    for stop in _stops[number]:
-        stop()
+    for entry in [*_stops[number]]:
+        if not entry.is_over:
+            entry.is_called = True
+            entry.call()
+    _give_unwanted_back()
+
+
+def _give_unwanted_back() -> None:
+    """Give signals back that no block wants any more."""
+    for number in [*_borrowed_from]:
+        if all(entry.is_over for entry in _stops[number]):
+            _give_back(number, _borrowed_from.pop(number))
 
 
 def _give_back(number: int, handler: Any) -> None:

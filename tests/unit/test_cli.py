@@ -228,12 +228,13 @@ def test_options_go_to_the_processes_and_secrets_by_the_environment(
 
     monkeypatch.setattr("redis_world.cli.worker.supervise", supervised)
     options = ["--url", NOBODY, "--namespace", "n", "--concurrency", "5", "--lease", "7"]
-    options += ["--processes", "2", "--shutdown-timeout", "1.5"]
+    options += ["--processes", "2", "--shutdown-timeout", "1.5", "--max-replay", "90"]
     options += ["--log-format", "json", "--log-level", "debug"]
     assert main("worker", "one", "two", *options)[0] == 3
     ((arguments, count, of_world),) = calls
-    expected = ["worker", "one", "two", "--concurrency", "5", "--lease", "7.0"]
-    expected += ["--shutdown-timeout", "1.5", "--log-format", "json", "--log-level", "debug"]
+    expected = ["worker", "one", "two", "--concurrency", "5", "--supervised", "--lease", "7.0"]
+    expected += ["--max-replay", "90.0", "--shutdown-timeout", "1.5"]
+    expected += ["--log-format", "json", "--log-level", "debug"]
     assert arguments == expected
     assert count == 2
     assert of_world == {"url": NOBODY, "namespace": "n"}

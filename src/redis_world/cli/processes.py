@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Final
 
 from redis_world.config import ENVIRONMENT_PREFIX
 from redis_world.signals import stopped_by_signals
+from redis_world.worker import BLOCKED_EXIT_CODE
 
 __all__ = ["supervise"]
 
@@ -21,12 +23,15 @@ _RESTART_SECONDS: Final = 1.0
 _QUICK_SECONDS: Final = 5.0
 """A process that ends sooner than that did not get to work at all."""
 _POLL_SECONDS: Final = 0.1
+_HURRY_SECONDS: Final = 10.0
+"""How long processes may take to end at once."""
 
 
 def supervise(arguments: Sequence[str], count: int, options: Mapping[str, str]) -> int:
     """Run `redis-world` with these arguments in so many processes until SIGTERM or SIGINT.
 
-    A process that dies is started again; one that can't even start ends them all.
+    A process that dies is started again; one that can't even start ends them all. A second signal
+    ends them at once.
 
     Args:
         arguments: of the command.
@@ -51,11 +56,18 @@ class _Supervisor:
         self._environment = environment
         self._processes: dict[subprocess.Popen[bytes], float] = {}
         self._stopping = False
+        self._deadline: float | None = None
 
     def stop(self) -> None:
+        """Ask all to end; called again, to end at once."""
+        # A terminal and some service managers send their signals to all processes: SIGTERM may
+        # reach one twice for a single stop.
+        number = signal.SIGQUIT if self._stopping else signal.SIGTERM
+        if self._stopping and self._deadline is None:
+            self._deadline = time.monotonic() + _HURRY_SECONDS
         self._stopping = True
         for process in self._processes:
-            process.terminate()
+            process.send_signal(number)
 
     def run(self, count: int) -> int:
         for _ in range(count):
@@ -70,8 +82,15 @@ class _Supervisor:
         finally:
             for process in self._processes:
                 process.terminate()
-            for process in self._processes:
-                process.wait()
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait for the end of all; those that should end at once do not get for ever."""
+        for process in self._processes:
+            while process.poll() is None:
+                if self._deadline is not None and time.monotonic() > self._deadline:
+                    process.kill()
+                time.sleep(_POLL_SECONDS)
 
     def _start(self) -> None:
         # Not in a session of its own: Ctrl-C at a terminal reaches all of them.
@@ -85,7 +104,8 @@ class _Supervisor:
             if code is None or self._stopping:
                 continue
             del self._processes[process]
-            if code > 0 and time.monotonic() - since < _QUICK_SECONDS:
+            is_quick = time.monotonic() - since < _QUICK_SECONDS
+            if code > 0 and code != BLOCKED_EXIT_CODE and is_quick:
                 return code
             logger.warning("worker process %d ended with code %d", process.pid, code)
             time.sleep(_RESTART_SECONDS)

@@ -6,24 +6,30 @@ import asyncio
 import importlib
 import logging
 import os
+import signal
 import sys
+import threading
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from redis_world.cli import app
-from redis_world.cli.logs import LogFormat, LogLevel, report, set_up, show_worker
+from redis_world.cli.logs import LogFormat, LogLevel, set_up, show_worker
 from redis_world.cli.options import Namespace, Url, needs_sdk, world_options
 from redis_world.cli.processes import supervise
 from redis_world.errors import ConfigurationError
+from redis_world.worker import OwnProcess, Worker
 
 if TYPE_CHECKING:
     from redis_world.vercel import VercelWorld
 
 __all__ = ["load_modules", "worker"]
 
-_INTERRUPTED: Final = 130
-"""As shells have it for a command that SIGINT has ended."""
+logger = logging.getLogger(__name__)
+
+_FAREWELL_SECONDS: Final = 2.0
+"""How long connections may take to close, and the process to end."""
 
 
 @app.command()
@@ -40,9 +46,17 @@ def worker(
     lease: Annotated[
         float, typer.Option(min=0.1, help="Seconds until a lost worker's messages are free.")
     ] = 60.0,
+    max_replay: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            help="Seconds that a replay may take. One that blocks the process for longer ends it, "
+            "with exit code 70.",
+        ),
+    ] = 600.0,
     shutdown_timeout: Annotated[
         float, typer.Option(min=0.0, help="Seconds that running handlers get at the end.")
-    ] = 30.0,
+    ] = 20.0,
     log_format: Annotated[
         LogFormat, typer.Option(help="Log lines as text, or as JSON objects.")
     ] = LogFormat.TEXT,
@@ -50,16 +64,26 @@ def worker(
         LogLevel | None,
         typer.Option(help="Show lines of all modules from this level up.", show_default="warning"),
     ] = None,
+    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> None:
-    """Consume messages and run the workflows of MODULES, until SIGTERM or Ctrl-C."""
+    """Consume messages and run the workflows of MODULES, until SIGTERM or Ctrl-C.
+
+    A second signal ends the process at once, with exit code 130.
+    """
     options = world_options(url, namespace)
     if log_level is None and logging.root.isEnabledFor(logging.INFO):
         # As `--verbose` in front of the command has it.
         log_level = LogLevel.INFO
     set_up(log_level or LogLevel.WARNING, log_format)
+    durations = {
+        "lease": lease,
+        "max_replay": max_replay,
+        "shutdown_timeout": shutdown_timeout,
+    }
     if processes > 1:
-        arguments = ["--concurrency", str(concurrency), "--lease", str(lease)]
-        arguments += ["--shutdown-timeout", str(shutdown_timeout)]
+        arguments = ["--concurrency", str(concurrency), "--supervised"]
+        for name, seconds in durations.items():
+            arguments += [f"--{name.replace('_', '-')}", str(seconds)]
         arguments += ["--log-format", log_format.value]
         if log_level is not None:
             arguments += ["--log-level", log_level.value]
@@ -68,12 +92,10 @@ def worker(
     if log_level is None:
         # What it does can be seen without asking: else nobody could tell waiting from hanging.
         show_worker()
-    try:
-        asyncio.run(_work(adapter, concurrency, lease, shutdown_timeout))
-    except KeyboardInterrupt:
-        # Ctrl-C stops a worker in another way: this one a handler has raised.
-        report("a handler raised KeyboardInterrupt, so the worker stopped", event="interrupted")
-        raise typer.Exit(_INTERRUPTED) from None
+    working = adapter.worker(
+        concurrency=concurrency, own_process=OwnProcess(is_supervised=supervised), **durations
+    )
+    _run(_work(adapter, working))
 
 
 def _adapter(options: dict[str, Any], modules: list[str]) -> VercelWorld:
@@ -106,15 +128,46 @@ def _adapter(options: dict[str, Any], modules: list[str]) -> VercelWorld:
     return adapter
 
 
-async def _work(
-    adapter: VercelWorld, concurrency: int, lease: float, shutdown_timeout: float
-) -> None:
+async def _work(adapter: VercelWorld, working: Worker) -> None:
     try:
-        await adapter.worker(
-            concurrency=concurrency, lease=lease, shutdown_timeout=shutdown_timeout
-        ).run()
+        await working.run()
     finally:
-        await adapter.aclose()
+        try:
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await adapter.aclose()
+        except TimeoutError:
+            logger.warning("the connections were not closed in time")
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """Run something, and end the process soon behind it, whatever its tasks and threads do."""
+    code = 1
+    runner = asyncio.Runner()
+    try:
+        _run_to_its_end(runner.get_loop(), work)
+        code = 0
+    finally:
+        # A handler that ignores its cancellation, or a thread that it has left, would keep it.
+        end = threading.Timer(_FAREWELL_SECONDS, os._exit, [code])
+        end.daemon = True
+        end.start()
+        runner.close()
+
+
+def _run_to_its_end(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
+    """Run the loop, which ends at a SystemExit or KeyboardInterrupt of any task, until then.
+
+    The task of a handler, too, gets such an error: it counts as a failure of its message.
+    """
+    main = loop.create_task(work)
+    while not main.done():
+        try:
+            loop.run_until_complete(main)
+        except (KeyboardInterrupt, SystemExit) as error:
+            if main.done() or signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                raise  # the user's: the worker takes no signals yet, or any more
+            logger.error("the task of a handler has raised %s", type(error).__name__)  # noqa: TRY400
+    main.result()
 
 
 def load_modules(modules: list[str]) -> None:

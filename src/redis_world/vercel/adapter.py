@@ -29,7 +29,7 @@ from redis_world.vercel.translation import (
     expired,
     translate,
 )
-from redis_world.worker import Handler, Postpone, Worker
+from redis_world.worker import Handler, OwnProcess, Postpone, Worker
 
 __all__ = ["VercelWorld"]
 
@@ -73,14 +73,26 @@ class VercelWorld(w.World):
         """Topic -> handler of the registries that this process has loaded."""
         spare_import_locks()
 
-    def worker(self, *, concurrency: int = 32, **options: Duration) -> Worker:
+    def worker(
+        self,
+        *,
+        concurrency: int = 32,
+        own_process: OwnProcess | None = None,
+        **options: Duration,
+    ) -> Worker:
         """A worker for all registries that this process has loaded; see `Worker`.
 
         Raises:
             ConfigurationError: none was loaded while this World was the process's.
         """
         _build_codecs()
-        return Worker(self.world, self.handlers, concurrency=concurrency, **options)
+        return Worker(
+            self.world,
+            self.handlers,
+            concurrency=concurrency,
+            own_process=own_process,
+            **options,
+        )
 
     async def aclose(self) -> None:
         """Close the World below."""

@@ -1,0 +1,299 @@
+"""A worker at work: claims, delivers, sweeps, and ends in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from redis_world.errors import WorldError, WorldUnavailableError
+from redis_world.ids import new_request_id
+from redis_world.queue import MAX_CLAIM, Claim, Message
+from redis_world.signals import stopped_by_signals
+from redis_world.worker.delivery import RELEASED, Call, Delivery
+from redis_world.worker.leases import Leases
+from redis_world.worker.slots import Slots
+from redis_world.world import RedisWorld
+
+__all__ = ["OwnProcess", "Running", "Settings"]
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS: Final = 1.0
+"""The longest sleep between two looks: what a lost hint may cost."""
+_RECONNECT_SECONDS: Final = 1.0
+_UNWIND_SECONDS: Final = 2.0
+"""How long handlers that were cancelled may take to end."""
+_RELEASE_SECONDS: Final = 5.0
+"""How long a worker that ends tries to release what it holds."""
+
+
+@dataclass(frozen=True)
+class OwnProcess:
+    """The process does nothing else than run one worker, which may end it.
+
+    Attributes:
+        is_supervised: whether SIGTERM and SIGINT may come more than once for one stop, from a
+            supervisor and from the terminal; then it is SIGQUIT that ends the process at once.
+    """
+
+    is_supervised: bool = False
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a worker was told; durations in seconds."""
+
+    concurrency: int
+    lease: float
+    max_replay: float
+    shutdown_timeout: float
+    sweep_interval: float
+    own_process: OwnProcess | None
+
+
+class Running:
+    """One run of a worker, in the event loop that it is made in."""
+
+    def __init__(self, world: RedisWorld, calls: Mapping[str, Call], settings: Settings) -> None:
+        self._world = world
+        self._calls = calls
+        self._id = new_request_id()
+        """Who claims: it gets no sooner what it has postponed."""
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        self._is_stopping = False
+        self._slots = Slots(settings.concurrency)
+        self._deliveries: set[Delivery] = set()
+        self._released = 0
+        self._outage = world.connection.outage
+        self._leases: Leases | None = None
+
+    def stop(self) -> None:
+        """Claim nothing more; from any thread, and from signal handlers."""
+        if self._leases is not None and not self._is_stopping:
+            self._leases.stop_by(self._settings.shutdown_timeout)
+        self._is_stopping = True
+        with contextlib.suppress(RuntimeError):  # its loop is closed
+            self._loop.call_soon_threadsafe(self._stopped.set)
+
+    async def work(self) -> None:
+        """Work until `stop` or a signal."""
+        await self._world.open()
+        settings = self._settings
+        leases = self._leases = Leases(
+            self._world,
+            lease=settings.lease,
+            max_replay=settings.max_replay,
+            ends_process=settings.own_process is not None,
+            on_blocked=self.stop,
+        )
+        async with leases.open():
+            with self._signals(leases):
+                await self._work(leases)
+
+    async def _work(self, leases: Leases) -> None:
+        self._tell_begin()
+        loops = [
+            asyncio.create_task(self._consume(topic, leases), name=f"consume {topic}")
+            for topic in self._calls
+        ]
+        loops.append(asyncio.create_task(self._sweep(), name="sweep"))
+        try:
+            await self._until_stopped(loops)
+        finally:
+            self._is_stopping = True
+            for loop in loops:
+                loop.cancel()
+            try:
+                await self._drain(leases, loops)
+            finally:
+                self._tell_end()
+
+    @contextlib.contextmanager
+    def _signals(self, leases: Leases) -> Iterator[None]:
+        """Let signals stop the worker, and end the process where it is the worker's own."""
+        own_process = self._settings.own_process
+        if own_process is None:
+            with stopped_by_signals(self.stop, once=True):
+                yield
+            return
+        stop = self.stop if own_process.is_supervised else partial(self._stop_or_hurry, leases)
+        with stopped_by_signals(stop), stopped_by_signals(leases.hurry, [signal.SIGQUIT]):
+            yield
+
+    def _stop_or_hurry(self, leases: Leases) -> None:
+        if self._is_stopping:
+            leases.hurry()
+        else:
+            self.stop()
+
+    async def _until_stopped(self, loops: list[asyncio.Task[None]]) -> None:
+        """Wait for the stop; a loop that ends by an error ends the worker with it."""
+        stopping = asyncio.create_task(self._stopped.wait())
+        try:
+            done, _ = await asyncio.wait([stopping, *loops], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            stopping.cancel()
+
+    # -- what it tells ---------------------------------------------------------------------
+
+    def _tell_begin(self) -> None:
+        """Say so once signals are taken: whoever reads it may send one."""
+        logger.info(
+            "worker %d takes %s on %s, namespace %s",
+            os.getpid(),
+            ", ".join(self._calls),
+            self._world.connection.describe(),
+            self._world.config.namespace,
+            extra={"event": "worker.started"},
+        )
+
+    def _tell_end(self) -> None:
+        stuck = sum(delivery.is_handling for delivery in self._deliveries)
+        logger.info(
+            "worker %d has ended: released %d messages, left %d handlers that ignore their "
+            "cancellation",
+            os.getpid(),
+            self._released,
+            stuck,
+            extra={"event": "worker.ended", "released": self._released, "left": stuck},
+        )
+
+    # -- taking messages -------------------------------------------------------------------
+
+    async def _consume(self, topic: str, leases: Leases) -> None:
+        connection = self._world.connection
+        channels = [keys.queue_channel(topic) for keys in connection.partitions]
+        async with connection.hub.subscribe(*channels) as hints:
+            while True:
+                await leases.can_claim()
+                wait = await self._claim(topic, leases)
+                if wait > 0:
+                    await hints.wait(wait)
+
+    async def _claim(self, topic: str, leases: Leases) -> float:
+        """Claim as many messages as there are free slots; returns how long to sleep then."""
+        # All that are free right now, for a batch of one round trip.
+        taken = await self._slots.take(MAX_CLAIM)
+        ends = time.monotonic() + self._settings.lease
+        try:
+            claim = await self._claim_whole(topic, taken)
+            self._outage.succeeded("claim")
+            for message in claim.messages:
+                taken -= 1
+                self._start(topic, message, leases, ends)
+        except WorldUnavailableError as error:
+            self._outage.failed("claim", error)
+            return _RECONNECT_SECONDS
+        finally:
+            self._slots.give(taken)
+        # Whether something else is due the claim has said; of what comes later there is a hint.
+        if claim.more:
+            return 0.0
+        return _POLL_SECONDS if claim.wait is None else min(claim.wait, _POLL_SECONDS)
+
+    async def _claim_whole(self, topic: str, limit: int) -> Claim:
+        """Claim, and release what a stop that came meanwhile leaves nobody to handle."""
+        queue = self._world.queue
+        lease = self._settings.lease
+        claiming = asyncio.ensure_future(
+            queue.claim_batch(topic, limit=limit, lease=lease, worker=self._id)
+        )
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            with contextlib.suppress(WorldError, TimeoutError):
+                claim = await asyncio.wait_for(claiming, _RELEASE_SECONDS)
+                await self._release(claim.messages)
+            raise
+
+    async def _release(self, messages: Iterable[Message]) -> None:
+        """Release messages that no handler has begun with, all at once."""
+        release = self._world.queue.release
+        released = await asyncio.gather(*map(release, messages), return_exceptions=True)
+        self._released += sum(each is True for each in released)
+
+    def _start(self, topic: str, message: Message, leases: Leases, ends: float) -> None:
+        delivery = Delivery(
+            self._world,
+            message,
+            self._calls[topic],
+            leases,
+            ends=ends,
+            is_stopping=lambda: self._is_stopping,
+        )
+        self._deliveries.add(delivery)
+        delivery.task.add_done_callback(partial(self._finished, delivery))
+
+    def _finished(self, delivery: Delivery, task: asyncio.Task[None]) -> None:
+        self._deliveries.discard(delivery)
+        self._slots.give(1)
+        self._released += delivery.outcome == "released"
+        if not task.cancelled():
+            task.exception()  # it is told already
+
+    # -- the rest --------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        while True:
+            # By chance, so that workers that began together do not sweep together.
+            await asyncio.sleep(self._settings.sweep_interval * random.uniform(0.5, 1.0))  # noqa: S311
+            try:
+                recovered = await self._world.sweep()
+            except WorldUnavailableError as error:
+                self._outage.failed("sweep", error)
+                continue
+            self._outage.succeeded("sweep")
+            for name, count in recovered.items():
+                if count:
+                    logger.info("sweep: %d %s", count, name)
+
+    # -- the end ---------------------------------------------------------------------------
+
+    async def _drain(self, leases: Leases, loops: list[asyncio.Task[None]]) -> None:
+        """Let handlers finish; cancel, and release, what takes too long.
+
+        Args:
+            leases: keep the leases meanwhile.
+            loops: those that have claimed; what they are about to release has as much time.
+        """
+        try:
+            await _wait([*self._tasks(), *loops], self._settings.shutdown_timeout)
+        finally:
+            leases.noticed()
+            for delivery in self._deliveries:
+                delivery.interrupt(RELEASED)
+            await _wait([*self._tasks(), *loops], _UNWIND_SECONDS)
+            await self._abandon(loops)
+
+    async def _abandon(self, loops: list[asyncio.Task[None]]) -> None:
+        """Leave the handlers that ignore their cancellation, and what Redis does not take."""
+        stuck = [delivery for delivery in self._deliveries if delivery.is_handling]
+        releases = [asyncio.create_task(delivery.abandon()) for delivery in stuck]
+        settling = [each.task for each in self._deliveries if not each.is_handling]
+        last = [*releases, *settling, *loops]
+        await _wait(last, _RELEASE_SECONDS)
+        for task in last:
+            task.cancel()
+        await _wait(last, _UNWIND_SECONDS)
+        self._released += sum(delivery.outcome == "released" for delivery in stuck)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [delivery.task for delivery in self._deliveries]
+
+
+async def _wait(tasks: Iterable[asyncio.Task[Any]], seconds: float) -> None:
+    if tasks := [*tasks]:
+        await asyncio.wait(tasks, timeout=seconds)
