@@ -943,7 +943,7 @@ async def test_a_server_that_is_gone_for_a_while(
             await nothing_left(world)
 
         async def noticed() -> bool:
-            return "lost Redis at" in caplog.text
+            return f"127.0.0.1:{port}" in caplog.text and "lost " in caplog.text
 
         await until(noticed, what="the warnings")
         # Another one in its place, which knows neither scripts nor keys.
