@@ -43,7 +43,8 @@ async def told(caplog: pytest.LogCaptureFixture, message_id: str) -> logging.Log
     """Wait for the line of a message's first delivery."""
 
     async def look() -> list[logging.LogRecord]:
-        return deliveries(caplog, message_id)
+        lines = deliveries(caplog, message_id)
+        return [line for line in lines if line.__dict__["attempt"] == 1]
 
     record, *_ = await until(look, what="the line of the delivery")
     return record
