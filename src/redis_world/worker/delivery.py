@@ -296,7 +296,9 @@ def _follow_up(continuation: Continuation | None) -> FollowUp | None:
     """
     if continuation is None:
         return None
-    delay = max(0.0, continuation.delay_seconds)
+    delay = continuation.delay_seconds
+    if delay < 0:
+        delay = 0.0
     to_duration_ms(delay, "delay_seconds")
     key = continuation.idempotency_key
     if key is not None and not isinstance(key, str):
