@@ -105,6 +105,7 @@ async def claim(world: RedisWorld) -> list[Message]:
     return []
 
 
+# Contract: 7.lease
 @pytest.mark.parametrize(
     "error",
     [
@@ -116,7 +117,6 @@ async def claim(world: RedisWorld) -> list[Message]:
     ],
     ids=lambda each: type(each).__name__,
 )
-# Contract: 7.lease
 async def test_the_thread_goes_on_whatever_comes(
     world: RedisWorld,
     acting: Acting,
