@@ -210,7 +210,8 @@ class Delivery:
             self.outcome = await self._settle(outcome)
         except BaseException as error:
             # Its lease will end.
-            self.outcome, self._error = "unsettled", error
+            self.outcome = "unsettled"
+            self._error = None if isinstance(error, asyncio.CancelledError) else error
             raise
         finally:
             self._report()

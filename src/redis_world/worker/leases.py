@@ -52,7 +52,7 @@ _BEATS_PER_LEASE: Final = 3
 _LOOKS_PER_REPLAY: Final = 4
 _MOST_SECONDS: Final = 1.0
 """The longest sleep of the thread, and the pause before a failed beat is tried again."""
-_LOOP_SECONDS: Final = 2.0
+_LOOP_SECONDS: Final = 3.0
 """How late the loop may notice that its handlers' time is over."""
 _HURRY_SECONDS: Final = 5
 """How long a process that ends at once tries to release its messages."""

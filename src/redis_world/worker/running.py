@@ -288,6 +288,9 @@ class Running:
         for task in last:
             task.cancel()
         await _wait(last, _UNWIND_SECONDS)
+        for task in last:
+            if task.done() and not task.cancelled():
+                task.exception()  # it is told already
         self._released += sum(delivery.outcome == "released" for delivery in stuck)
 
     def _tasks(self) -> list[asyncio.Task[None]]:
