@@ -152,6 +152,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
         end.daemon = True
         end.start()
         runner.close()
+        end.cancel()
 
 
 def _run_to_its_end(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
