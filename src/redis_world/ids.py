@@ -6,7 +6,6 @@ import os
 import re
 import secrets
 import threading
-from itertools import count
 from typing import Final
 
 from ulid import ULID
@@ -39,28 +38,42 @@ MAX_SLOT: Final = 2**53
 """No log ever gets there; numbers beyond are not exact everywhere."""
 
 
+_RANDOM_BITS: Final = 80
+_STEP_BYTES: Final = 6
+"""Of the random step between two ULIDs of one millisecond."""
+
+_lock = threading.Lock()
+"""Of all factories: a lock that another thread holds at a fork is never freed in the child, so
+it is made anew there."""
+
+
 class IdFactory:
-    """Makes ULIDs that rise within one process, also within one millisecond."""
+    """Makes ULIDs that rise within one process, also within one millisecond.
+
+    Each has entropy of its own. A process may be copied in the middle of a millisecond, by a fork
+    or from a snapshot of its memory, and a copy must not make the ids of the other.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process = ""
         self._time = -1
         self._random = 0
 
     def ulid(self, time_ms: int) -> str:
         """A new ULID of this time, or of the last one's where time stood still or went back."""
-        with self._lock:
-            # A forked child goes on where its parent was, and must not repeat it.
-            if time_ms > self._time or self._process != _process:
-                self._process = _process
-                self._time = time_ms
-                # The top bit stays free, so that counting up never overflows.
-                self._random = secrets.randbits(79)
+        with _lock:
+            if time_ms > self._time:
+                self._begin(time_ms)
             else:
-                self._random += 1
+                self._random += 1 + int.from_bytes(os.urandom(_STEP_BYTES), "big")
+                if self._random >> _RANDOM_BITS:
+                    self._begin(self._time + 1)
             body = self._time.to_bytes(6, "big") + self._random.to_bytes(10, "big")
         return str(ULID.from_bytes(body))
+
+    def _begin(self, time_ms: int) -> None:
+        self._time = time_ms
+        # The top bit stays free, so that there is room to count up.
+        self._random = secrets.randbits(_RANDOM_BITS - 1)
 
     def run_id(self, time_ms: int) -> str:
         """A new run id."""
@@ -105,8 +118,10 @@ def event_slot(text: str) -> int:
     return slot
 
 
+_REQUEST_BYTES: Final = 8
+_entropy = os.urandom
+
 _process = secrets.token_hex(5)
-_requests = count()
 
 
 def process_id() -> str:
@@ -115,13 +130,18 @@ def process_id() -> str:
 
 
 def new_request_id() -> str:
-    """An id for one request, short because it is stored with what the request wrote."""
-    return f"{_process}{next(_requests):x}"
+    """An id for one request, short because it is stored with what the request wrote.
+
+    Entropy of the kernel for each: whatever a process keeps in its memory, a counter or a pool of
+    random bytes, is copied with it, and two copies would take each other's requests for their own.
+    """
+    return _entropy(_REQUEST_BYTES).hex()
 
 
 def _new_process() -> None:
-    global _process  # noqa: PLW0603 - a forked child must not repeat its parent's ids
+    global _process, _lock  # noqa: PLW0603 - both are a copy of the parent's
     _process = secrets.token_hex(5)
+    _lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_new_process)

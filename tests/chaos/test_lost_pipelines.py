@@ -25,6 +25,7 @@ from support.losing import (
     RUN,
     direct_world,
     fragile_world,
+    ids_in_order,  # noqa: F401 - a fixture of all tests here
     load_scripts,
     nth,
     runs,

@@ -53,6 +53,7 @@ from support.losing import (
     direct_world,
     fragile_world,
     hold_against_twin,
+    ids_in_order,  # noqa: F401 - a fixture of all tests here
     load_scripts,
     nth,
     play_twin,

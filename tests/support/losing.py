@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any, Final, TypeAlias
 
+import pytest
 from pydantic import BaseModel
 
-from redis_world import RedisWorld
+from redis_world import RedisWorld, ids
 from redis_world.codec import to_ms
 from redis_world.errors import WorldError
 from redis_world.ids import process_id
@@ -253,10 +255,17 @@ def keys_of(dump: Mapping[bytes, Any], namespace: str) -> dict[bytes, Any]:
     }
 
 
-ID: Final = re.compile(
-    rb"(?:wrun|msg)_[0-9A-Z]{26}|" + process_id().encode() + rb"[0-9a-f]{1,7}(?![0-9a-f])"
-)
+ID: Final = re.compile(rb"(?:wrun|msg)_[0-9A-Z]{26}|(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])")
 """Runs, messages; what this process makes for its requests and receipts."""
+
+
+@pytest.fixture(autouse=True)
+def ids_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of requests that sort as they were made; for the tests of modules that import this."""
+    numbers = count(1)
+    monkeypatch.setattr(ids, "_entropy", lambda size: next(numbers).to_bytes(size, "big"))
+
+
 ANSWER: Final = b"answer"
 WRITER: Final = re.compile(process_id().encode() + rb"[0-9a-f]{8}")
 
@@ -264,16 +273,16 @@ WRITER: Final = re.compile(process_id().encode() + rb"[0-9a-f]{8}")
 def comparable(answer: Any, keys: Mapping[bytes, Any]) -> dict[bytes, Any]:
     """Keys, and the answer as one more, with ranks for ids: these sort as they were made."""
     spelled = [[key, spell(value)] for key, value in {ANSWER: answer, **keys}.items()]
-    ids: set[bytes] = set()
+    found: set[bytes] = set()
 
     def look(text: bytes) -> bytes:
-        ids.update(match[0] for match in ID.finditer(text))
+        found.update(match[0] for match in ID.finditer(text))
         return text
 
     replace_texts(spelled, look)
     counts = Counter[bytes]()
     ranks = {}
-    for each in sorted(ids, key=lambda each: (len(each), each)):
+    for each in sorted(found, key=lambda each: (len(each), each)):
         kind = each.partition(b"_")[0] if b"_" in each else b"request"
         counts[kind] += 1
         ranks[each] = b"<%s %d>" % (kind, counts[kind])
