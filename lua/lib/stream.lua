@@ -1,6 +1,6 @@
 -- Chunk streams: entries `0-<index + 1>` with the field `chunk`, and one last entry with the
--- field `end`. Beside each a hash of its writers: writer id -> `<sequence> <index>` of its last
--- write, and `end` once the stream is closed, so that no write has to read the last chunk.
+-- field `end`. Beside each a hash of its writers: writer id -> `<sequence> <index> <op>` of its
+-- last write, and `end` once the stream is closed, so that no write has to read the last chunk.
 
 -- A stream that is written before its run exists, or whose run never will, goes after an hour;
 -- the creation of the run keeps it.
@@ -14,15 +14,18 @@ local function keep_or_expire(run, ...)
   end
 end
 
--- The index that a repeated request was given the first time, or nil. One writer sends one
--- write at a time, so that an older sequence can only be a repetition.
-local function repeated_write(writers, writer, sequence)
+-- The index that a repeated request was given the first time, or nil; and whether the writer has
+-- written something else since. One writer sends one write at a time, so that this is a repetition
+-- that nobody waits for any more, or two processes have one memory, of which each believes that it
+-- is the writer: then the later one takes another name.
+local function repeated_write(writers, writer, sequence, op)
   local last = redis.call('HGET', writers, writer)
   if last then
-    local last_sequence, index = string.match(last, '^(%d+) (%-?%d+)$')
-    if tonumber(sequence) <= tonumber(last_sequence) then
+    local last_sequence, index, last_op = string.match(last, '^(%d+) (%-?%d+) ?(.*)$')
+    if op == last_op then
       return index
     end
+    return nil, tonumber(sequence) <= tonumber(last_sequence)
   end
 end
 

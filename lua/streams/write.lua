@@ -1,12 +1,16 @@
 -- Appends chunks to a stream, in order, and wakes its readers (contract, section 8).
 --
 -- KEYS: run, streams, stream, writers
--- ARGV: name, writer, sequence, chunks...
--- Returns: OK index of the last chunk | CLOSED
+-- ARGV: name, writer, sequence, op, chunks...
+-- Returns: OK index of the last chunk | CLOSED | STALE when the writer has written since, by a
+--   copy of its process
 --
 -- @include lib/stream
 
-local index = repeated_write(writers, writer, sequence)
+local index, is_stale = repeated_write(writers, writer, sequence, op)
+if is_stale then
+  return { 'STALE' }
+end
 if index then
   return { 'OK', index }
 end
@@ -18,7 +22,7 @@ for _, chunk in ipairs(chunks) do
   redis.call('XADD', stream, '0-*', 'chunk', chunk)
 end
 index = string.format('%.0f', length + #chunks - 1)
-redis.call('HSET', writers, writer, sequence .. ' ' .. index)
+redis.call('HSET', writers, writer, sequence .. ' ' .. index .. ' ' .. op)
 redis.call('ZADD', streams, 'NX', '0', name)
 keep_or_expire(run, streams, stream, writers)
 redis.pcall('PUBLISH', stream, '')

@@ -29,6 +29,30 @@ _MAX_CHUNKS: Final = 5_000
 """Chunks of one write: the server does nothing else meanwhile."""
 
 
+class _Writer:
+    """An event loop as a writer.
+
+    Its writes are numbered, by which the server tells a repeated request from a new one. Only in
+    order it can: hence a lock for each stream.
+    """
+
+    def __init__(self) -> None:
+        self.name = secrets.token_hex(4)
+        self.sequence = count(1)
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    def rename(self) -> None:
+        """Write under another name from now on."""
+        self.name = secrets.token_hex(4)
+
+    def lock(self, stream: str) -> asyncio.Lock:
+        """What one write of a stream at a time holds."""
+        lock = self._locks.get(stream)
+        if lock is None:
+            lock = self._locks[stream] = asyncio.Lock()
+        return lock
+
+
 class Streams:
     """Writes and reads streams. They need no run, and know nothing of its status.
 
@@ -37,12 +61,9 @@ class Streams:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        # This World as a writer: its writes are numbered, by which the server tells a repeated
-        # request from a new one. Only in order it can: hence a lock for each stream.
-        self._name = secrets.token_hex(4)
-        self._sequence = count(1)
-        self._locks: weakref.WeakValueDictionary[tuple[int, str], asyncio.Lock] = (
-            weakref.WeakValueDictionary()
+        # One for each event loop: those of several threads write at once, each in its own order.
+        self._writers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Writer] = (
+            weakref.WeakKeyDictionary()
         )
 
     async def write(self, run_id: str, name: str, chunk: bytes) -> None:
@@ -76,19 +97,30 @@ class Streams:
         if len(rows) > _MAX_CHUNKS:
             raise InvalidInputError(f"{len(rows)} chunks in one write; the limit is {_MAX_CHUNKS}")
         keys = self._keys(run_id, name)
-        async with self._lock(keys["stream"]):
-            reply = await self._connection.call(
-                "streams/write",
-                keys,
-                {
-                    "name": name,
-                    "writer": process_id() + self._name,
-                    "sequence": str(next(self._sequence)),
-                    "chunks": rows,
-                },
-            )
+        writer = self._writer()
+        async with writer.lock(keys["stream"]):
+            reply = await self._write(writer, keys, name, rows)
+            while reply[0] == b"STALE":
+                # This process is a copy of another one, which has written meanwhile.
+                writer.rename()
+                reply = await self._write(writer, keys, name, rows)
         if reply[0] == b"CLOSED":
             raise StreamClosedError(f"stream {name!r} of run {run_id} is closed")
+
+    async def _write(
+        self, writer: _Writer, keys: Mapping[str, str], name: str, chunks: Sequence[bytes]
+    ) -> Sequence[object]:
+        return await self._connection.call(
+            "streams/write",
+            keys,
+            {
+                "name": name,
+                "writer": process_id() + writer.name,
+                "sequence": str(next(writer.sequence)),
+                "op": new_request_id(),
+                "chunks": chunks,
+            },
+        )
 
     async def close(self, run_id: str, name: str) -> None:
         """Close a stream, creating it if need be; closing it again changes nothing."""
@@ -240,12 +272,12 @@ class Streams:
             "writers": keys.writers(name),
         }
 
-    def _lock(self, stream: str) -> asyncio.Lock:
-        place = (id(asyncio.get_running_loop()), stream)
-        lock = self._locks.get(place)
-        if lock is None:
-            lock = self._locks[place] = asyncio.Lock()
-        return lock
+    def _writer(self) -> _Writer:
+        loop = asyncio.get_running_loop()
+        writer = self._writers.get(loop)
+        if writer is None:
+            writer = self._writers[loop] = _Writer()
+        return writer
 
     async def _start(self, run_id: str, name: str, start_index: int) -> int:
         if start_index >= 0:

@@ -157,8 +157,14 @@ async def test_a_request_that_is_repeated_stores_its_chunk_once(world: RedisWorl
         "writers": keys.writers("s"),
     }
 
-    async def write(writer: str, sequence: int, *chunks: bytes) -> list[Any]:
-        args = {"name": "s", "writer": writer, "sequence": str(sequence), "chunks": chunks}
+    async def write(writer: str, sequence: int, *chunks: bytes, op: str = "") -> list[Any]:
+        args = {
+            "name": "s",
+            "writer": writer,
+            "sequence": str(sequence),
+            "op": op or f"{writer}{sequence}",
+            "chunks": chunks,
+        }
         return await world.connection.call("streams/write", names, args)
 
     first = await write("w1", 1, b"a", b"b")
@@ -170,6 +176,9 @@ async def test_a_request_that_is_repeated_stores_its_chunk_once(world: RedisWorl
     # It was stored: that it is closed by now makes no conflict of it.
     assert await write("w1", 2, b"d") == second
     assert await write("w1", 3, b"e") == [b"CLOSED"]
+    # Of an earlier request, or of a copy of the writer's process.
+    assert await write("w1", 1, b"a") == [b"STALE"]
+    assert await write("w1", 2, b"f", op="other") == [b"STALE"]
     assert await all_chunks(world) == [b"a", b"b", b"c", b"d"]
 
 

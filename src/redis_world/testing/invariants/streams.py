@@ -12,7 +12,7 @@ from redis_world.testing.invariants.snapshot import Hash, RawEntry, Snapshot, te
 
 __all__ = ["violations_of_streams"]
 
-_LAST_WRITE: Final = re.compile(rb"([0-9]+) ([0-9]+)")
+_LAST_WRITE: Final = re.compile(rb"([0-9]+) ([0-9]+)(?: [0-9a-f]+)?")
 """Sequence and index of a writer's last write."""
 
 
