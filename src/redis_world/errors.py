@@ -25,6 +25,7 @@ __all__ = [
     "ThrottleError",
     "TooEarlyError",
     "WaitNotFoundError",
+    "WorldClosedError",
     "WorldError",
     "WorldUnavailableError",
 ]
@@ -216,6 +217,20 @@ class WorldUnavailableError(WorldError):
 
     status = 503
     code = "unavailable"
+
+
+class WorldClosedError(WorldError):
+    """The World was closed: by `aclose`, or at the end of its `async with`, in any thread.
+
+    It stays closed until `async with` opens it again. Calls, readers of streams and waiters that
+    were left behind end with this error.
+    """
+
+    status = 503
+    code = "closed"
+
+    def __init__(self, message: str = "the World is closed") -> None:
+        super().__init__(f"{message}: open it again with `async with`, or make another one")
 
 
 class NotDurableError(WorldUnavailableError):

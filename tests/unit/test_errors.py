@@ -27,6 +27,7 @@ from redis_world.errors import (
     ThrottleError,
     TooEarlyError,
     WaitNotFoundError,
+    WorldClosedError,
     WorldError,
     WorldUnavailableError,
 )
@@ -47,6 +48,7 @@ TABLE: Final[dict[WorldError, tuple[int, str | None]]] = {
     InvalidCursorError("text"): (400, None),
     StreamClosedError("text"): (409, None),
     WorldUnavailableError("text"): (503, None),
+    WorldClosedError(): (503, None),
     ThrottleError("text"): (429, None),
 }
 """Error -> HTTP status, and the wire name where the contract fixes it."""

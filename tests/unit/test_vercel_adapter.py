@@ -393,6 +393,7 @@ ERRORS: Final = [
             errors.StepNotFoundError,
             errors.StreamClosedError,
             errors.WaitNotFoundError,
+            errors.WorldClosedError,
             errors.WorldUnavailableError,
         )
     ),
@@ -854,6 +855,57 @@ async def test_use_redis_world(monkeypatch: pytest.MonkeyPatch) -> None:
     assert third.world.config.namespace == "three"
     for adapter in (first, second, third):
         await adapter.aclose()
+
+
+async def test_a_second_world_takes_the_registries_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs are started where they are worked on, whichever World came first."""
+    name = f"flows_{secrets.token_hex(4)}"
+    text = """
+        from vercel import workflow as sdk
+
+        app = sdk.Workflows(
+            sandbox_policy=sdk.SandboxPolicy(
+                passthrough_modules=frozenset({"redis", "redis_world"})
+            )
+        )
+
+        @app.workflow
+        async def flow(value: int) -> int:
+            return 2 * value
+    """
+    (tmp_path / f"{name}.py").write_text(textwrap.dedent(text), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    first = use_redis_world(f"memory://{name}-first")
+    module: Any = importlib.import_module(name)
+    for number in range(3):
+        adapter = use_redis_world(f"memory://{name}-{number}")
+        worker = adapter.worker()
+        working = asyncio.create_task(worker.run())
+        run = await sdk.start(module.flow, number)
+        assert (await adapter.world.runs.wait_for_terminal(run.run_id)).status == "completed"
+        assert await run.return_value() == 2 * number
+        worker.stop()
+        await working
+        await adapter.aclose()
+    with pytest.raises(errors.ConfigurationError, match="handler"):
+        first.worker()
+    await first.aclose()
+    del sys.modules[name]
+
+
+def test_a_registry_made_anew_takes_the_place_of_a_moved_one() -> None:
+    """As in a notebook whose cells are run again, and in the modules of a test suite."""
+    use_redis_world("memory://first")
+    sdk.Workflows()
+    second = use_redis_world("memory://second")
+    (moved,) = second.handlers.values()
+    sdk.Workflows()
+    (present,) = second.handlers.values()
+    assert present is not moved
+    with pytest.raises(DuplicateSubscriptionError):
+        sdk.Workflows()
 
 
 def test_bad_options_leave_the_world_as_it_is() -> None:

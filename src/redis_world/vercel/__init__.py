@@ -31,7 +31,12 @@ _pinned: VercelWorld | None = None
 def use_redis_world(
     url: str | None = None, *, world: RedisWorld | None = None, **options: Any
 ) -> VercelWorld:
-    """Make Redis the World of this process, for all registries made after the call.
+    """Make Redis the World of this process, for all registries of workflows.
+
+    Called again, it moves the registries that were made before to the new World, so that runs
+    are started where they are worked on; stop the workers of the earlier World first. A registry
+    that is made after the call takes the place of a moved one of the same namespace: a notebook's
+    cell that is run again makes it anew.
 
     Inside of a replay, where the module of the workflows is executed again, it changes nothing;
     nor does it in a worker of the command line, whose World is chosen there.
@@ -54,6 +59,8 @@ def use_redis_world(
     if world is None:
         world = RedisWorld.from_env(**({} if url is None else {"url": url}), **options)
     adapter = VercelWorld(world)
+    if isinstance(sdk.the_world, VercelWorld):
+        adapter.take_registries(sdk.the_world)
     sdk.set_world(adapter)
     return adapter
 

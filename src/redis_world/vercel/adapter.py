@@ -69,8 +69,10 @@ class VercelWorld(w.World):
 
     def __init__(self, world: RedisWorld) -> None:
         self.world = world
-        self.handlers: dict[str, Handler] = {}
+        self.handlers: dict[str, _Delivery] = {}
         """Topic -> handler of the registries that this process has loaded."""
+        self._moved: set[str] = set()
+        """The topics whose registries were made for an earlier World of this process."""
         spare_import_locks()
 
     def worker(
@@ -93,6 +95,18 @@ class VercelWorld(w.World):
             own_process=own_process,
             **options,
         )
+
+    def take_registries(self, earlier: VercelWorld) -> None:
+        """Move the registries of the World that was the process's before.
+
+        The runtime asks for the process's World at each call: a worker of the earlier one would
+        claim its messages there, and look for their runs here.
+        """
+        if earlier is not self:
+            for topic, each in earlier.handlers.items():
+                self.handlers[topic] = _Delivery(each.handler, self.world)
+            self._moved.update(earlier.handlers)
+            earlier.handlers.clear()
 
     async def aclose(self) -> None:
         """Close the World below."""
@@ -143,13 +157,16 @@ class VercelWorld(w.World):
             DuplicateSubscriptionError: another registry has this topic: two on one topic
                 would fail each other's runs.
         """
-        present = self.handlers.get(queue_name_prefix)
+        present = None
+        if queue_name_prefix not in self._moved:
+            present = self.handlers.get(queue_name_prefix)
         if present is not None and _registry_of(present) is not _registry_of(handler):
             raise DuplicateSubscriptionError(
                 f"two registries of workflows have the topic {queue_name_prefix!r}: give one of "
                 "them a namespace of its own, Workflows(namespace=...)"
             )
         self.handlers[queue_name_prefix] = _Delivery(handler, self.world)
+        self._moved.discard(queue_name_prefix)
 
         async def http_handler(request: w.HTTPRequest) -> w.HTTPResponse:  # noqa: ARG001
             return w.HTTPResponse.json(
