@@ -19,6 +19,8 @@ Command: TypeAlias = list[bytes]
 
 _HOST: Final = "127.0.0.1"
 _CHUNK: Final = 65536
+_TICK: Final = 0.02
+"""Seconds between two pieces of a reply that travels slowly."""
 _INCOMPLETE: Final = object()
 _SPEAKS_UNASKED: Final = frozenset(
     {b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"MONITOR", b"SYNC", b"PSYNC"}
@@ -74,6 +76,7 @@ class CuttingProxy:
         refused: how many connections were refused while it was cut.
         dropped: how many replies and requests it has lost.
         errors: what a `matching` or `then` raised; its connection broke with it.
+        rate: bytes of replies that a connection passes on per second; None for all of them.
     """
 
     def __init__(self, url: str) -> None:
@@ -83,6 +86,7 @@ class CuttingProxy:
         self.refused = 0
         self.dropped = 0
         self.errors: list[BaseException] = []
+        self.rate: float | None = None
         self._target = _address(url)
         self._is_cut = False
         self._speaks = asyncio.Event()
@@ -126,6 +130,10 @@ class CuttingProxy:
         """
         for link in self._links.values():
             link.is_forgotten = True
+
+    def throttle(self, bytes_per_second: float | None) -> None:
+        """Pass replies on no faster than this, on each connection; None: as fast as they come."""
+        self.rate = bytes_per_second
 
     def retarget(self, url: str) -> None:
         """Lead new connections to another server, and break those to the present one.
@@ -348,24 +356,35 @@ class _Link:
     async def _pass_replies(self, server: _End, client: _End) -> None:
         values = _Values()
         while data := await self._read(server):
-            loss = self._give_back(client, values, data)
-            await client.drain()
+            passed = bytearray()
+            loss = self._give_back(passed, values, data)
+            await self._send_slowly(client, bytes(passed))
             if loss is not None:
                 self._proxy.count(loss)
                 return
             if not self._awaited:
                 self._all_answered.set()
 
-    def _give_back(self, client: _End, values: _Values, data: bytes) -> _Loss | None:
-        """Pass replies on, up to one that is to be lost."""
+    async def _send_slowly(self, client: _End, data: bytes) -> None:
+        """Send as fast as the network is."""
+        rate = self._proxy.rate
+        step = max(1, len(data) if rate is None else int(rate * _TICK))
+        for first in range(0, len(data), step):
+            client.write(data[first : first + step])
+            await client.drain()
+            if rate is not None:
+                await asyncio.sleep(_TICK)
+
+    def _give_back(self, passed: bytearray, values: _Values, data: bytes) -> _Loss | None:
+        """Collect the replies that pass, up to one that is to be lost."""
         if self._is_unread:
-            client.write(values.take_rest() + data)
+            passed += values.take_rest() + data
             return None
         for written, reply in values.split(data):
             loss = self._loss_at(reply)
             if loss is not None:
                 return loss
-            client.write(written)
+            passed += written
         return None
 
     def _loss_at(self, reply: Any) -> _Loss | None:
