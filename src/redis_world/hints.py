@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeAlias
 
 import redis.exceptions
 
+from redis_world.errors import WorldClosedError
 from redis_world.outages import Outage
 
 __all__ = ["Connect", "Hear", "HintHub", "Subscriber", "Subscription", "heed_cancellation"]
@@ -61,6 +62,7 @@ class Subscription:
     def __init__(self, confirmed: Sequence[asyncio.Event] = ()) -> None:
         self._event = asyncio.Event()
         self._confirmed = confirmed
+        self._is_over = False
 
     @property
     def is_confirmed(self) -> bool:
@@ -71,16 +73,26 @@ class Subscription:
         """Wake the waiter, now or at its next wait."""
         self._event.set()
 
+    def end(self) -> None:
+        """Wake the waiter for the last time: the World is closed."""
+        self._is_over = True
+        self._event.set()
+
     async def wait(self, seconds: float) -> bool:
         """Wait for a hint, at most so long; whether there was one.
 
         Take it before reading: a hint that comes while you read wakes the next wait.
+
+        Raises:
+            WorldClosedError: the World was closed, now or before.
         """
         try:
             async with asyncio.timeout(seconds):
                 await self._event.wait()
         except TimeoutError:
             return False
+        if self._is_over:
+            raise WorldClosedError
         self._event.clear()
         return True
 
@@ -156,6 +168,15 @@ class HintHub:
             if name not in self._present:
                 # Never subscribed to: nobody would unsubscribe from it, and forget it.
                 self._confirmed.pop(name, None)
+
+    def end(self) -> None:
+        """Wake all waiters for the last time: the World is closed."""
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                waiter.end()
+        # Those whose block has not begun yet learn of it at their first wait.
+        for event in self._confirmed.values():
+            event.set()
 
     async def aclose(self) -> None:
         """Close the connection; waiters only have their own looks from then on."""

@@ -83,6 +83,9 @@ class Script:
     """The place of `resend` in an arranged row; None when the script does not ask."""
     waited: bool
     """Whether the World's `durability` is of concern to what the script writes."""
+    times: Mapping[bytes, int] = field(default_factory=dict)
+    """Status -> the place of the server's time in the answer, for those that carry it: `now`,
+    and the `at` of what was written just now."""
     _pick_keys: _Pick = field(init=False, repr=False, compare=False)
     _pick_args: _Pick = field(init=False, repr=False, compare=False)
 
@@ -215,7 +218,10 @@ class ScriptLibrary:
         given = tuple(arg for arg in args if arg != _RESEND)
         returns = declared["Returns"]
         waited = _UNWAITED not in own.splitlines()
-        return Script(name, summary, keys, given, tail, returns, source, sha, resend_at, waited)
+        times = _times_of(returns)
+        return Script(
+            name, summary, keys, given, tail, returns, source, sha, resend_at, waited, times
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +365,18 @@ def _parse_header(name: str, text: str) -> tuple[str, dict[str, str]]:
     if missing or not summary:
         raise ScriptError(f"{name}: the header lacks {', '.join(missing) or 'a first sentence'}")
     return " ".join(summary), declared
+
+
+def _times_of(returns: str) -> dict[bytes, int]:
+    """The places of the server's time in what a script returns, by its status."""
+    found: dict[bytes, int] = {}
+    for answer in returns.split("|"):
+        status, *words = answer.replace(",", " ").split() or [""]
+        # Other answers have the `at` of what was written before.
+        name = "at" if status == "OK" and "at" in words else "now"
+        if name in words:
+            found[status.encode()] = 1 + words.index(name)
+    return found
 
 
 def _parse_names(name: str, kind: str, text: str) -> tuple[tuple[str, ...], str | None]:

@@ -6,6 +6,7 @@ sees it, and nothing outlives it.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -35,6 +36,28 @@ def _server(url: str) -> fakeredis.FakeServer:
         return _servers.setdefault(
             parts.netloc + parts.path, fakeredis.FakeServer(version=_VERSION)
         )
+
+
+_held: Final[list[fakeredis.FakeServer]] = []
+"""The stores that are held for a fork."""
+
+
+def _hold() -> None:
+    """Let no other thread be in the middle of a command, which the child would never end."""
+    _lock.acquire()
+    for server in _servers.values():
+        server.lock.acquire()
+        _held.append(server)
+
+
+def _let_go() -> None:
+    while _held:
+        _held.pop().lock.release()
+    _lock.release()
+
+
+# A child gets a copy of the stores, and nothing of it is seen outside of the child.
+os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_let_go)
 
 
 def memory_client(url: str) -> redis.asyncio.Redis:

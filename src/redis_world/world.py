@@ -50,7 +50,13 @@ class RedisWorld:
     """A World on Redis or Valkey.
 
     An async context manager; usable without one too: it opens at the first call and closes by
-    `aclose`. It may be used from several event loops, one after another.
+    `aclose`. One World does for a process: any number of threads and event loops may use it at
+    once, and so may a process that was forked from it. Each event loop has connections of its
+    own, which are closed with the loop; a forked process leaves those of its parent alone.
+
+    `aclose` and the end of `async with` close the World for all threads and loops. From then on
+    calls raise `WorldClosedError`, and so do readers of streams and waiters that were left behind.
+    A further `async with` opens it again.
 
     Args:
         url: `redis://`, `rediss://` or `unix://` as redis-py has them, or `memory://<name>` for
@@ -124,6 +130,7 @@ class RedisWorld:
 
         Raises:
             ConfigurationError: the server or the namespace does not fit; the text says why.
+            WorldClosedError: it was closed.
             WorldUnavailableError: the server can't be reached.
         """
         await self._connection.open()
@@ -230,14 +237,19 @@ class RedisWorld:
         return gone
 
     async def aclose(self) -> None:
-        """Close what this World opened."""
+        """Close what this World opened, for all threads and event loops.
+
+        Calls that are under way in this loop are answered first. What belongs to other loops is
+        closed there, as soon as they can.
+        """
         try:
             await self.queue.aclose()
         finally:
             await self._connection.aclose()
 
     async def __aenter__(self) -> Self:
-        return await self.open()
+        await self._connection.reopen()
+        return self
 
     async def __aexit__(
         self,

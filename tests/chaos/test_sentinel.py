@@ -126,8 +126,7 @@ async def test_a_connection_is_made_while_others_are_dropped(guarded: Guarded) -
     """One batch that fails drops what is idle, while another one asks where the master is."""
     async with RedisWorld(guarded.url) as world:
         run_id = await e.new_run(world)
-        state = world.connection._state
-        assert state is not None
+        (state,) = world.connection._states.values()
         pool = state.routes.clients[0].connection_pool
         assert isinstance(pool, SentinelPool)
         for _ in range(100):

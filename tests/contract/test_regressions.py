@@ -103,8 +103,7 @@ async def test_a_ready_client_sends_nothing_again_by_itself(real_backend: Backen
     """redis-py repeats a command whose reply is lost, ten times by default."""
     client = redis.asyncio.Redis.from_url(real_backend.url)
     async with RedisWorld(client=client, namespace=real_backend.namespace()) as world:
-        state = world.connection._state
-        assert state is not None
+        (state,) = world.connection._states.values()
         pool = state.routes.clients[0].connection_pool
         connection = await pool.get_connection()  # type: ignore[no-untyped-call]
         assert connection.retry.get_retries() == 0

@@ -6,6 +6,11 @@ few large packets instead of many small ones, and no caller has to know.
 A call whose reply does not come is sent again, until the server has answered or the patience of
 `retry_timeout` is at its end. Every script finds what an earlier run of the same call has
 written, so that nothing is done twice.
+
+A World is used by whatever threads and event loops its process has. Each loop has a state of its
+own: clients, senders, hints. Nobody touches the state of another loop, and what ends it is called
+in its loop. Only one whose loop can't do it any more, because it is closed or was left behind by a
+fork, is dropped from elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +18,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import threading
 import time
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
@@ -37,9 +45,10 @@ from redis_world.connection.sentinels import SentinelPool, meet_sentinels
 from redis_world.connection.server import check_server, pin_namespace
 from redis_world.connection.source import Source, abandon, close
 from redis_world.connection.subscriber import open_subscriber
+from redis_world.errors import WorldClosedError
 from redis_world.hints import HintHub
 from redis_world.keys import Keys, Partitions
-from redis_world.lua import ScriptLibrary
+from redis_world.lua import Script, ScriptLibrary
 from redis_world.outages import Outage
 
 __all__ = ["Command", "Connection", "SyncCaller"]
@@ -48,6 +57,9 @@ logger = logging.getLogger(__name__)
 
 _FIRST_KEY: Final = 3
 """Behind EVALSHA, its script and the number of keys."""
+_OLD_ANSWER_MS: Final = 1000
+"""By how much the server's time in an answer may lie behind what is known, without that its
+clock was set back."""
 
 
 class _Routes(Protocol):
@@ -115,14 +127,68 @@ class _OneServer:
 class _LoopState:
     """What belongs to one event loop: its clients, its calls, its subscriber."""
 
-    def __init__(self, routes: _Routes) -> None:
+    def __init__(self, routes: _Routes, outage: Outage) -> None:
         self.loop = asyncio.get_running_loop()
         self.routes = routes
+        self._outage = outage
         self.opening = asyncio.Lock()
         self.opened = False
-        self.hub: HintHub | None = None
-        self.guardian: AsyncGenerator[None, None] | None = None
+        self.is_over = False
+        self._hub: HintHub | None = None
+        self._subscribers: weakref.WeakSet[redis.asyncio.Redis] = weakref.WeakSet()
+        self._guardian: AsyncGenerator[None, None] | None = None
         """Closes the client with the loop, where nobody else does."""
+        self._end: asyncio.Task[None] | None = None
+
+    @property
+    def hub(self) -> HintHub:
+        """The hints of the loop."""
+        if self._hub is None:
+            self._hub = HintHub(
+                lambda hear: open_subscriber(self._subscriber(), hear), outage=self._outage
+            )
+        return self._hub
+
+    def _subscriber(self) -> redis.asyncio.Redis:
+        client = self.routes.subscriber()
+        self._subscribers.add(client)
+        return client
+
+    async def guard(self) -> None:
+        """Have the loop's own end close the clients."""
+        if self._guardian is None:
+            self._guardian = _close_with_the_loop(self.routes)
+            await anext(self._guardian)
+
+    async def aclose(self) -> None:
+        """Wait for what is under way, and close everything."""
+        self.is_over, self.opened = True, False
+        if self._hub is not None:
+            self._hub.end()
+        await self.routes.finish()
+        if self._hub is not None:
+            await self._hub.aclose()
+        if self._guardian is not None:
+            await self._guardian.aclose()
+        else:
+            await self.routes.aclose()
+
+    def end_soon(self) -> None:
+        """Close it in its own loop, from another thread or none.
+
+        A loop that stands still does it when it runs again, or at its end.
+        """
+        with contextlib.suppress(RuntimeError):  # it is closed by now, and has done so
+            self.loop.call_soon_threadsafe(self._begin_to_end)
+
+    def _begin_to_end(self) -> None:
+        self._end = self.loop.create_task(self.aclose(), name="redis-world end")
+
+    def drop(self) -> None:
+        """Close its sockets without its loop, which is closed or another process's."""
+        self.is_over, self.opened = True, False
+        for client in [*self.routes.clients, *self._subscribers]:
+            abandon(client)
 
 
 class Connection:
@@ -155,9 +221,15 @@ class Connection:
         self.config = config
         self.partitions = Partitions(config.namespace, config.partitions)
         self._library = library
-        self.outage = Outage(lambda: self._source.describe(None))
-        self._state: _LoopState | None = None
-        self._clock_offset = 0.0
+        self.outage = Outage(self.describe)
+        self._states: dict[asyncio.AbstractEventLoop, _LoopState] = {}
+        self._leaving: list[_LoopState] = []
+        """Those that end in their own loops."""
+        self._lock = threading.Lock()
+        """For changes of the states and of whether it is closed."""
+        self._is_closed = False
+        self._clock_offset: float | None = None
+        _connections.add(self)
 
     # -- life ------------------------------------------------------------------------------
 
@@ -170,18 +242,21 @@ class Connection:
         Raises:
             ConfigurationError: the server is too old, the namespace was made otherwise, or the
                 Sentinels don't know the service.
+            WorldClosedError: it was closed, before or meanwhile.
             WorldUnavailableError: the server can't be reached.
         """
         state = self._for_this_loop()
         if state.opened:
             return
         async with state.opening:
+            if state.is_over:
+                raise WorldClosedError("the World was closed meanwhile")
             if not state.opened:
-                if state.guardian is None:
-                    state.guardian = _close_with_the_loop(state.routes)
-                    await anext(state.guardian)
+                await state.guard()
                 try:
                     await self._open(state.routes)
+                    if state.is_over:
+                        raise WorldClosedError("the World was closed meanwhile")  # noqa: TRY301
                 except BaseException as error:
                     # It connects again at the next try; there may be none.
                     for client in state.routes.clients:
@@ -217,18 +292,29 @@ class Connection:
         home = routes.client_of(self.keys.meta)
         await pin_namespace(home, self.config, self._library, seconds=seconds)
 
+    async def reopen(self) -> None:
+        """Open it also where it was closed."""
+        with self._lock:
+            self._is_closed = False
+        await self.open()
+
     async def aclose(self) -> None:
-        """Close what this object opened; a ready client is its owner's. Harmless when closed."""
-        state, self._state = self._state, None
-        if state is None or state.loop is not asyncio.get_running_loop():
-            return
-        await state.routes.finish()
-        if state.hub is not None:
-            await state.hub.aclose()
-        if state.guardian is not None:
-            await state.guardian.aclose()
-        else:
-            await state.routes.aclose()
+        """Close what this object opened, in all threads and loops, for good.
+
+        What belongs to the running loop is closed at the return; other loops close their own
+        as soon as they can. A ready client is its owner's. Harmless when closed.
+        """
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            self._is_closed = True
+            self._drop_gone()
+            states, self._states = self._states, {}
+            own = states.pop(loop, None)
+            self._leaving += states.values()
+        for state in states.values():
+            state.end_soon()
+        if own is not None:
+            await own.aclose()
 
     @property
     def keys(self) -> Keys:
@@ -243,17 +329,11 @@ class Connection:
     @property
     def hub(self) -> HintHub:
         """The hints of the running loop."""
-        state = self._for_this_loop()
-        if state.hub is None:
-            subscriber = state.routes.subscriber
-            state.hub = HintHub(
-                lambda hear: open_subscriber(subscriber(), hear), outage=self.outage
-            )
-        return state.hub
+        return self._for_this_loop().hub
 
     def describe(self) -> str:
         """The server's address, without its password."""
-        return self._source.describe(next(iter(self._for_this_loop().routes.clients), None))
+        return self._source.describe(None)
 
     # -- calls -----------------------------------------------------------------------------
 
@@ -292,7 +372,10 @@ class Connection:
             end = _FIRST_KEY + len(script.keys)
             row = (*row[:2], len(script.keys) + 1, *row[3:end], fence_of(row[3]), *row[end:])
         rows = [row, *map(encode, commands)]
-        return await state.routes.sender_of(slot).submit(rows, {0: script}, slot)
+        replies = await state.routes.sender_of(slot).submit(rows, {0: script}, slot)
+        if script.times:
+            self._hear_time(script, replies[0])
+        return replies
 
     async def execute(self, *commands: Command) -> list[Reply]:
         """Run commands in order, in one round trip; they may be run again, so they read.
@@ -328,12 +411,25 @@ class Connection:
 
     def server_time(self) -> int:
         """The server's time in ms, as far as this process knows it."""
-        return int(time.monotonic() * 1000 + self._clock_offset)
+        return int(time.monotonic() * 1000 + (self._clock_offset or 0.0))
 
     def observe_server_time(self, now_ms: int) -> None:
-        """Take note of the server's time, as a reply carried it."""
-        # Against a clock that nobody sets.
+        """Take note of the server's time, as somebody knows it."""
+        # Against a clock that nobody sets. It stands still while the machine sleeps, and may go
+        # at another speed than the server's: hence the look at each answer.
         self._clock_offset = now_ms - time.monotonic() * 1000
+
+    def _hear_time(self, script: Script, reply: list[Any]) -> None:
+        """Take note of the server's time where an answer carries it."""
+        place = script.times.get(reply[0])
+        if place is None:
+            return
+        offset = int(reply[place]) - time.monotonic() * 1000
+        known = self._clock_offset
+        # An answer is old when it is read, and that of a repeated request is its first run's: so
+        # the latest is the best, unless the clock was set back.
+        if known is None or not 0 <= known - offset <= _OLD_ANSWER_MS:
+            self._clock_offset = offset
 
     def sync_caller(self) -> SyncCaller:
         """A blocking way to call scripts, with a connection of its own, for another thread."""
@@ -342,13 +438,36 @@ class Connection:
     # -- inside ----------------------------------------------------------------------------
 
     def _for_this_loop(self) -> _LoopState:
-        state = self._state
-        if state is None or state.loop is not asyncio.get_running_loop():
-            for client in state.routes.clients if state is not None else ():
-                abandon(client)
+        loop = asyncio.get_running_loop()
+        state = self._states.get(loop)
+        return self._begin(loop) if state is None else state
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> _LoopState:
+        with self._lock:
+            if self._is_closed:
+                raise WorldClosedError
+            self._drop_gone()
             kind = ClusterRoutes if self._source.is_cluster else _OneServer
-            state = self._state = _LoopState(kind(self._source, self.config, self._restore))
+            state = _LoopState(kind(self._source, self.config, self._restore), self.outage)
+            self._states[loop] = state
         return state
+
+    def _drop_gone(self) -> None:
+        """Drop what belongs to loops that were closed without it."""
+        gone = [loop for loop in self._states if loop.is_closed()]
+        for state in [*map(self._states.pop, gone), *self._leaving]:
+            if state.loop.is_closed():
+                state.drop()
+        self._leaving = [state for state in self._leaving if not state.loop.is_closed()]
+
+    def leave_parent(self) -> None:
+        """In a forked child: begin anew, without what is the parent's."""
+        self._lock = threading.Lock()
+        states, self._states = [*self._states.values(), *self._leaving], {}
+        self._leaving = []
+        for state in states:
+            state.drop()
+        _of_parents.extend(states)
 
     async def _restore(self, routes: _Routes) -> None:
         """Pin the namespace again: a server without scripts was started anew, maybe empty."""
@@ -359,6 +478,20 @@ class Connection:
                 self._source.describe(client),
                 self.config.namespace,
             )
+
+
+_connections: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
+_of_parents: Final[list[_LoopState]] = []
+"""States of the process that this one was forked from. They are kept: to collect them would have
+their clients and tasks say farewell, over what they share with the parent."""
+
+
+def _leave_parent() -> None:
+    for connection in [*_connections]:
+        connection.leave_parent()
+
+
+os.register_at_fork(after_in_child=_leave_parent)
 
 
 async def _close_with_the_loop(routes: _Routes) -> AsyncGenerator[None, None]:

@@ -165,7 +165,11 @@ class Sender:
         self._closing = True
         while self._pending or self._batches:
             self._flush()
-            await asyncio.gather(*self._batches, return_exceptions=True)
+            batches = [*self._batches]
+            await asyncio.gather(*batches, return_exceptions=True)
+            # Not left to their callbacks: to wait for what is done already gives the loop no
+            # turn to call them, and this would never end.
+            self._batches.difference_update(batches)
 
     def _flush(self) -> None:
         batch: list[Request] = []
@@ -223,7 +227,11 @@ class Sender:
         """Send a batch once; returns what has to be sent again, and why."""
         left: list[Request] = []
         reason: Exception = redis.exceptions.ConnectionError("")
-        deadline = contextlib.nullcontext() if seconds is None else _Deadline(seconds, batch)
+        deadline = (
+            contextlib.nullcontext()
+            if seconds is None
+            else _Deadline(seconds, batch, self._client.connection_pool)
+        )
         try:
             with deadline:
                 answered = await self._ask_with_scripts(batch)
@@ -384,15 +392,22 @@ class _Deadline:
 
     A replay may block the loop for longer than a try may take, while the reply lies there:
     then the try is given its time once more, and always a moment to take what has come.
+
+    Nor is it silence when a long reply comes slowly: as long as there are bytes that arrive, the
+    try goes on. Else such a call would be sent again and again, and never be answered.
     """
 
-    def __init__(self, seconds: float, batch: Sequence[Request]) -> None:
+    def __init__(
+        self, seconds: float, batch: Sequence[Request], pool: redis.asyncio.ConnectionPool
+    ) -> None:
         size = sum(len(each.packed) for each in batch)
         count = sum(len(each.commands) for each in batch)
         self._seconds = seconds + size / 2**20 * _SECONDS_PER_MIB + count * _SECONDS_PER_COMMAND
         self._loop = asyncio.get_running_loop()
         self._is_last_moment = False
         self._cancellations = 0
+        self._pool = pool
+        self._seen_at = 0.0
 
     def __enter__(self) -> None:
         self._task = asyncio.current_task()
@@ -404,7 +419,7 @@ class _Deadline:
 
     def _expire(self) -> None:
         was_blocked = self._loop.time() - self._end > _LAG
-        if was_blocked:
+        if was_blocked or self._is_answered():
             self._is_last_moment = False
             self._wait(self._seconds)
         elif not self._is_last_moment:
@@ -415,6 +430,13 @@ class _Deadline:
             self._cancellations += 1
             self._task.cancel()
             self._wait(_LAG)
+
+    def _is_answered(self) -> bool:
+        """Whether more of the answer has come since the last look."""
+        if not isinstance(self._pool, WirePool):
+            return False
+        seen_at, self._seen_at = self._seen_at, self._pool.received_at(self._task)
+        return self._seen_at > seen_at
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._timer.cancel()

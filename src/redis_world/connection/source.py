@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,7 +22,7 @@ from redis_world.connection.blocking import (
 from redis_world.connection.sentinels import SentinelPool
 from redis_world.connection.slots import Address
 from redis_world.connection.url import MEMORY, Place, name_of_memory, parse_url, refuse_decoding
-from redis_world.connection.wires import WirePool
+from redis_world.connection.wires import WirePool, drop_connections
 from redis_world.errors import ConfigurationError
 from redis_world.memory import memory_client, memory_sync_client
 
@@ -241,18 +240,9 @@ async def close(client: redis.asyncio.Redis) -> None:
 
 
 def abandon(client: redis.asyncio.Redis) -> None:
-    """Drop the connections of a loop that is gone: nobody can wait for their farewell."""
+    """Drop the connections of a client whose loop can't close them; see `drop_connections`."""
     pool = client.connection_pool
-    if isinstance(pool, WirePool):
-        pool.abandon()
-    connections = [
-        *getattr(pool, "_available_connections", ()),
-        *getattr(pool, "_in_use_connections", ()),
-    ]
-    for connection in connections:
-        writer = getattr(connection, "_writer", None)
-        transport = getattr(writer, "transport", None)
-        with contextlib.suppress(Exception):
-            transport.abort()  # type: ignore[union-attr]
-        with contextlib.suppress(Exception):
-            connection._close()  # noqa: SLF001 - redis-py has no public way without its loop
+    drop_connections(pool)
+    if isinstance(pool, SentinelPool):
+        for sentinel in pool.sentinel_manager.sentinels:
+            drop_connections(sentinel.connection_pool)

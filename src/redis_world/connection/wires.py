@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
@@ -19,9 +20,9 @@ import redis.asyncio
 import redis.asyncio.connection
 import redis.exceptions
 
-from redis_world.errors import WorldUnavailableError
+from redis_world.errors import WorldClosedError
 
-__all__ = ["FAREWELL_SECONDS", "INCOMPLETE", "Wire", "WirePool", "connect"]
+__all__ = ["FAREWELL_SECONDS", "INCOMPLETE", "Wire", "WirePool", "connect", "drop_connections"]
 
 INCOMPLETE: Final = object()
 """What the reader says while a reply is not there as a whole."""
@@ -34,6 +35,7 @@ async def connect(
 ) -> redis.asyncio.connection.AbstractConnection:
     """A new connection to the server of a pool, which does not know it."""
     connection = pool.make_connection()  # type: ignore[no-untyped-call]
+    _made_by(pool).add(connection)
     try:
         await connection.connect()
         _check_standing(connection)
@@ -48,6 +50,52 @@ def _check_standing(connection: redis.asyncio.connection.AbstractConnection) -> 
     reader, writer = connection._reader, connection._writer  # noqa: SLF001 - no public way
     if reader is None or writer is None or reader.at_eof() or writer.transport.is_closing():
         raise redis.exceptions.ConnectionError("Connection closed by server.")
+
+
+def _made_by(
+    pool: redis.asyncio.ConnectionPool,
+) -> weakref.WeakSet[redis.asyncio.connection.AbstractConnection]:
+    """The connections of a pool, whoever has them now."""
+    found: weakref.WeakSet[redis.asyncio.connection.AbstractConnection]
+    found = pool.__dict__.setdefault("redis_world_made", weakref.WeakSet())
+    return found
+
+
+def drop_connections(pool: redis.asyncio.ConnectionPool) -> None:
+    """Close the sockets of a pool's connections, and nothing else.
+
+    For connections whose event loop can't close them: it is closed itself, or another process's.
+    In a forked child the loop's set of watched sockets is shared with the parent: to take a
+    socket out of it there would make the parent deaf.
+    """
+    connections = [
+        *_made_by(pool),
+        *getattr(pool, "_available_connections", ()),
+        *getattr(pool, "_in_use_connections", ()),
+    ]
+    for connection in connections:
+        writer = getattr(connection, "_writer", None)
+        # What is collected later would close it once more, through its loop.
+        connection._writer = connection._reader = None  # noqa: SLF001 - redis-py has no public way
+        with contextlib.suppress(Exception):
+            _drop_transport(getattr(writer, "transport", None))
+        with contextlib.suppress(Exception):
+            # The embedded server's; a connection of redis-py's has none.
+            connection._sock.close()  # noqa: SLF001 - as above
+
+
+def _drop_transport(transport: Any) -> None:
+    while transport is not None:
+        shared = transport.get_extra_info("socket")
+        # That of asyncio; another kind of loop closes its sockets by itself.
+        own = getattr(shared, "_sock", None)
+        if own is not None:
+            own.close()
+        for name, value in (("_closing", True), ("_closed", True), ("_sock", None)):
+            # Neither warned of nor closed once more, when it is collected.
+            if hasattr(transport, name):
+                setattr(transport, name, value)
+        transport = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
 
 
 class Wire(asyncio.Protocol):
@@ -102,6 +150,10 @@ class _Asking(Wire):
         super().__init__(connection)
         self._timeout = timeout
         self._heard_at = 0.0
+        self.asker: asyncio.Task[Any] | None = None
+        """The task that waits for the answer."""
+        self.received_at = 0.0
+        """When something last came of the answer, by the loop's clock."""
         self._timer: asyncio.TimerHandle | None = None
         self._replies: list[Any] = []
         self._expected = 0
@@ -111,6 +163,7 @@ class _Asking(Wire):
         """Send commands; as many replies, errors among them."""
         answer: asyncio.Future[list[Any]] = self._loop.create_future()
         self._answer, self._expected, self._replies = answer, count, []
+        self.received_at = 0.0
         self._transport.write(packed)
         if self._timeout is not None:
             self._heard_at = self._loop.time()
@@ -146,7 +199,7 @@ class _Asking(Wire):
     def data_received(self, data: bytes) -> None:
         """Collect replies."""
         reader, replies = self._reader, self._replies
-        self._heard_at = self._loop.time()
+        self._heard_at = self.received_at = self._loop.time()
         try:
             reader.feed(data)
             while (reply := reader.gets()) is not INCOMPLETE:
@@ -203,6 +256,7 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
         if not commands:
             return []
         wire = await self._take()
+        wire.asker = asyncio.current_task()
         try:
             if packed is None:
                 packed = [hiredis.pack_command(command) for command in commands]  # type: ignore[arg-type]
@@ -212,7 +266,18 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
             wire.close(at_once=True)
             raise
         finally:
+            wire.asker = None
             self._give_back(wire)
+
+    def received_at(self, task: asyncio.Task[Any] | None) -> float:
+        """When something last came of the answer that a task waits for; 0 for never."""
+        return next((wire.received_at for wire in self._wires if wire.asker is task), 0.0)
+
+    def make_connection(self) -> redis.asyncio.connection.AbstractConnection:
+        """A connection that is not open yet, and is dropped with the pool."""
+        connection = super().make_connection()  # type: ignore[no-untyped-call]
+        _made_by(self).add(connection)
+        return connection  # type: ignore[no-any-return]
 
     async def disconnect(self, inuse_connections: bool = True) -> None:  # noqa: FBT001
         """Close the wires, or the idle ones, as redis-py does with connections."""
@@ -230,14 +295,6 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
     def shut(self) -> None:
         """Let no wire come any more: one that is being made now is there behind the end."""
         self._is_shut = True
-
-    def abandon(self) -> None:
-        """Drop the wires of a loop that is gone."""
-        for wire in self._wires:
-            with contextlib.suppress(Exception):
-                wire.close(at_once=True)
-        self._wires.clear()
-        self._idle.clear()
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -277,9 +334,9 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
         return wire
 
     def _check_open(self) -> None:
-        """Raise WorldUnavailableError, which no try is repeated for, if it was shut."""
+        """Raise if it was shut."""
         if self._is_shut:
-            raise WorldUnavailableError("the World was closed meanwhile")
+            raise WorldClosedError("the World was closed meanwhile")
 
     def _give_back(self, wire: _Asking) -> None:
         if wire.is_usable and wire in self._wires:
