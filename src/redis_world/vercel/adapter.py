@@ -69,7 +69,7 @@ class VercelWorld(w.World):
 
     def __init__(self, world: RedisWorld) -> None:
         self.world = world
-        self.handlers: dict[str, _Delivery] = {}
+        self.handlers: dict[str, Handler] = {}
         """Topic -> handler of the registries that this process has loaded."""
         self._moved: set[str] = set()
         """The topics whose registries were made for an earlier World of this process."""
@@ -104,7 +104,8 @@ class VercelWorld(w.World):
         """
         if earlier is not self:
             for topic, each in earlier.handlers.items():
-                self.handlers[topic] = _Delivery(each.handler, self.world)
+                moved = isinstance(each, _Delivery)
+                self.handlers[topic] = _Delivery(each.handler, self.world) if moved else each
             self._moved.update(earlier.handlers)
             earlier.handlers.clear()
 
