@@ -19,7 +19,7 @@ RULES: Final[dict[str, Mutant]] = {
                 "redis.call('HSET', run_queue_key(base, ended.run), 'wake', message_id) end"
             ),
         ),
-        seed=9,
+        seed=1,
         operations=20,
         says="which was delivered",
     ),
@@ -36,8 +36,8 @@ RULES: Final[dict[str, Mutant]] = {
     "content is merged": mutant(
         "lib/queue",
         ("elseif message.kind == 'wake' then\n    local wake", "else\n    local wake"),
-        seed=19,
-        operations=80,
+        seed=5,
+        operations=20,
         says="is not of the content",
     ),
     "a wake absorbs after its delivery": mutant(
@@ -67,15 +67,15 @@ RULES: Final[dict[str, Mutant]] = {
         "lib/queue",
         (" and fields[2] == message.deployment", ""),
         favoured=("send",),
-        seed=8,
-        operations=80,
+        seed=18,
+        operations=20,
         says="was merged into",
     ),
     # One replay at a time.
     "two replays of a run are leased": mutant(
         "queue/claim",
         ("return message.is_replay and serialize ~= '' and", "return false and"),
-        seed=4,
+        seed=18,
         operations=20,
         says="has leased",
     ),
@@ -90,7 +90,7 @@ RULES: Final[dict[str, Mutant]] = {
     "held stays held after a retry": mutant(
         "queue/retry",
         ("unhold(base, ended.run, message_id)", ""),
-        seed=9,
+        seed=1,
         operations=20,
         says="and in truth",
     ),
