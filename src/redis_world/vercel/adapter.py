@@ -104,8 +104,9 @@ class VercelWorld(w.World):
         """
         if earlier is not self:
             for topic, each in earlier.handlers.items():
-                moved = isinstance(each, _Delivery)
-                self.handlers[topic] = _Delivery(each.handler, self.world) if moved else each
+                self.handlers[topic] = (
+                    _Delivery(each.handler, self.world) if isinstance(each, _Delivery) else each
+                )
             self._moved.update(earlier.handlers)
             earlier.handlers.clear()
 
