@@ -708,13 +708,30 @@ class TestQueue:
         age = found.pop("oldestDueAge")
         assert age >= 0
         counts = {"ready": 2, "delayed": 1, "leased": 1, "held": 0, "dead": 1}
-        assert found == {"topic": TOPIC, **counts}
+        none = {"postponed": 0, "longestPostponed": 0.0, "postponedNames": []}
+        assert found == {"topic": TOPIC, **counts, **none}
         for width in (80, 120):
             assert_has(
                 on_terminal(own, "inspect", "queue", width=width),
-                r"topic +ready  delayed  leased  held  dead  oldest due",
+                r"topic +ready  delayed  leased  held  dead  oldest due +nobody knows",
                 rf"{TOPIC} +2 +1 +1 +0 +1 +{SPAN}",
             )
+
+    def test_what_nobody_knows(self, own: Store) -> None:
+        async def change(world: RedisWorld) -> None:
+            await world.queue.send(f"{TOPIC}refund", {})
+            (message,) = await world.queue.claim(TOPIC)
+            await world.queue.postpone(message, 3600)
+
+        own.use(change)
+        (row,) = lines(own, "inspect", "queue")
+        assert (row[7], row[9]) == ("1", f"{TOPIC}refund")
+        assert float(row[8]) >= 0
+        found = document(own, "inspect", "queue", TOPIC)["data"][0]
+        (name,) = found["postponedNames"]
+        assert (name["queueName"], name["stepName"]) == (f"{TOPIC}refund", None)
+        shown = on_terminal(own, "inspect", "queue", width=120)
+        assert_has(shown, r".* nobody knows", rf".* 1 for {SPAN}: {TOPIC}refund")
 
     def test_nothing_was_ever_sent(self, own: Store) -> None:
         assert lines(own, "inspect", "queue") == []

@@ -54,14 +54,17 @@ def _oldest(row: _Row) -> Text:
     return Text(duration(seconds), "red" if seconds > _OLD_SECONDS else "") if seconds else Text()
 
 
-def _longest(row: _Row) -> Text:
-    seconds = row.stats.longest_postponed
-    return Text(duration(seconds), "red" if seconds > _OLD_SECONDS else "") if seconds else Text()
-
-
 def _unknown(row: _Row) -> str:
     """What postponed messages ask for: names of steps, and queues of workflows."""
     return ", ".join(each.step_name or each.queue_name for each in row.stats.postponed_names)
+
+
+def _postponed(row: _Row) -> Text:
+    if not row.stats.postponed:
+        return Text()
+    seconds = row.stats.longest_postponed
+    text = f"{row.stats.postponed} for {duration(seconds)}: {_unknown(row)}"
+    return Text(text, "red" if seconds > _OLD_SECONDS else "yellow")
 
 
 _LISTING: Final = Listing[_Row](
@@ -74,9 +77,10 @@ _LISTING: Final = Listing[_Row](
         _count("held"),
         _count("dead", "red"),
         Column("oldest due", lambda row: f"{row.stats.oldest_due_age:.3f}", _oldest, right=True),
-        _count("postponed", "yellow"),
-        Column("for", lambda row: f"{row.stats.longest_postponed:.3f}", _longest, right=True),
-        Column("nobody knows", _unknown, _unknown),
+        Column("postponed", lambda row: str(row.stats.postponed)),
+        Column("longest postponed", lambda row: f"{row.stats.longest_postponed:.3f}"),
+        Column("unknown", _unknown),
+        Column("nobody knows", None, _postponed, flexible=True),
     ],
     _Row.to_wire,
 )
