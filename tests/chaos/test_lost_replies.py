@@ -282,6 +282,10 @@ def release(world: RedisWorld, message: Message) -> Awaitable[bool]:
     return world.queue.release(message)
 
 
+def postpone(world: RedisWorld, message: Message) -> Awaitable[bool]:
+    return world.queue.postpone(message, 60)
+
+
 def extend(world: RedisWorld, message: Message) -> Awaitable[bool]:
     return world.queue.extend(message, lease=600)
 
@@ -304,6 +308,9 @@ ENDS: Final[dict[str, Case]] = {
     "retry to death": Case("queue/retry", retry, failed_once, options={"max_failures": 2}),
     "release": Case("queue/release", release, KEYED),
     "release, others are held": Case("queue/release", release, HELD),
+    "postpone": Case("queue/postpone", postpone, KEYED),
+    "postpone, others are held": Case("queue/postpone", postpone, HELD),
+    "postpone, lease lost": Case("queue/postpone", postpone, lost),
     "release, lease lost": Case("queue/release", release, lost),
     "extend": Case("queue/extend", extend, KEYED),
     "extend, lease lost": Case("queue/extend", extend, lost),

@@ -214,6 +214,7 @@ ENDS: Final[dict[str, Callable[[RedisWorld, Any], Awaitable[bool]]]] = {
     "ack": lambda world, message: world.queue.ack(message),
     "ack and go on": lambda world, message: world.queue.ack(message, follow_up=FollowUp()),
     "retry": lambda world, message: world.queue.retry(message, error="e", delay=0),
+    "postpone": lambda world, message: world.queue.postpone(message, 0),
     "release": lambda world, message: world.queue.release(message),
     "extend": lambda world, message: world.queue.extend(message),
 }
