@@ -252,7 +252,7 @@ def to_duration_ms(duration: Duration, what: str) -> int:
         # Whole numbers: the negative of the longest timedelta is none.
         value = plain_scalar(value)
         microseconds = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
-        milliseconds = -(-microseconds // 1000)
+        milliseconds = -(-microseconds // 1000) if microseconds >= 0 else -1
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInputError(f"{what} is seconds or a timedelta, not {shown(duration)}")
     else:

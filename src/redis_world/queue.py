@@ -155,7 +155,7 @@ class Queue:
         self._claims: WeakKeyDictionary[asyncio.AbstractEventLoop, Claims] = WeakKeyDictionary()
         self._partial = Outage(connection.outage.where)
 
-    async def aclose(self) -> None:
+    async def release_claims(self) -> None:
         """Release what was leased for claims that did not wait for it."""
         claims = self._claims.pop(asyncio.get_running_loop(), None)
         if claims is not None:

@@ -243,7 +243,7 @@ class RedisWorld:
         closed there, as soon as they can.
         """
         try:
-            await self.queue.aclose()
+            await self.queue.release_claims()
         finally:
             await self._connection.aclose()
 

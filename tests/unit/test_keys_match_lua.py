@@ -133,7 +133,7 @@ def known_keys(keys: Keys) -> str:
     built = [
         *(keys.meta, keys.token(some), keys.hook_runs(some), keys.all_hooks, keys.runs),
         *(keys.runs_of_status(some), keys.runs_of_workflow(some, some), keys.topics),
-        *(keys.topic(TOPIC, part) for part in ("due", "leased", "dead", "held")),
+        *(keys.topic(TOPIC, part) for part in ("due", "declined", "leased", "dead", "held")),
         *(keys.topic("__dead_wkf_workflow_", part) for part in ("due", "leased", "dead")),
         *(keys.message(TOPIC, some), keys.idempotency(TOPIC, some, some)),
         *(run.run, run.attributes, run.events, run.payloads, run.claims, run.steps),

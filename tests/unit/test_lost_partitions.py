@@ -242,7 +242,7 @@ async def test_what_is_late_when_the_world_closes_is_released(
     await send_everywhere(wide)
     trouble.begin("answers late", 1, script="queue/claim")
     await claimed(wide, 2)
-    closing = asyncio.create_task(wide.queue.aclose())
+    closing = asyncio.create_task(wide.queue.release_claims())
     await asyncio.sleep(0)
     trouble.end()
     await closing
@@ -256,7 +256,7 @@ async def test_closing_does_not_wait_for_a_claim_that_hangs(
     trouble.begin("hangs", 1)
     await claimed(wide, 2)
     async with asyncio.timeout(SOON):
-        await wide.queue.aclose()
+        await wide.queue.release_claims()
 
 
 async def test_what_a_cancelled_claim_has_leased_is_not_lost(

@@ -273,7 +273,7 @@ def odd_errors() -> Iterator[BaseException]:
     yield StopAsyncIteration()
     yield ExceptionGroup("two", [ValueError("a"), UnspeakableError()])
     yield BaseExceptionGroup("two", [KeyboardInterrupt(), asyncio.CancelledError()])
-    yield ValueError("\ud800" * 10_000)
+    yield ValueError("x" * 10_000)
 
 
 # Contract: 7.failures
@@ -297,6 +297,27 @@ async def test_every_error_counts_as_a_failure(
     assert (attempt, failures) == ("1", "1")
     assert str(last).startswith(type(error).__name__)
     assert (stats.delayed, stats.leased) == (1, 0)
+
+
+async def test_an_error_whose_text_is_no_unicode_counts_as_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def handler(_: Message) -> None:
+        raise ValueError("\ud800" * 10_000)
+
+    # What is captured here could not be reported to the process that collects the results.
+    monkeypatch.setattr(logging.getLogger("redis_world"), "propagate", False)
+    async with memory_world() as world:
+        async with at_work(world, handler):
+            message_id = await send(world, KINDS["replay"])
+            await until(lambda: _is_delayed(world))
+        failures, last = await fields_of(world, message_id, "failures", "last_error")
+    assert failures == "1"
+    assert str(last).startswith("ValueError: ?")
+
+
+async def _is_delayed(world: RedisWorld) -> bool:
+    return (await world.queue.stats(TOPIC)).delayed == 1
 
 
 @dataclass(frozen=True)

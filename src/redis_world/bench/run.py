@@ -157,9 +157,10 @@ async def _remove(world: RedisWorld, namespace: str) -> None:
     try:
         # What is under way ends first: a call whose caller is gone still writes.
         await world.aclose()
-        for _ in range(_PASSES):
-            if not await _delete_keys(world, namespace):
-                break
+        async with world:
+            for _ in range(_PASSES):
+                if not await _delete_keys(world, namespace):
+                    break
     except WorldError as error:
         raise WorldUnavailableError(
             f"namespace {namespace!r} is left on the server, its keys begin with {{{namespace}: "
@@ -171,7 +172,7 @@ async def _remove(world: RedisWorld, namespace: str) -> None:
 
 async def _delete_keys(world: RedisWorld, namespace: str) -> int:
     """Delete the keys that one look finds; how many they were."""
-    # With the key that opening makes: nothing opens this World again.
+    # With the key that opening has made: nothing opens this World again.
     found = sorted({key async for key in world.connection.scan(pattern_of(namespace))})
     # A command of several keys has to be of one slot, as those of a tag are.
     for _, keys in groupby(found, key=lambda key: key.partition(b"}")[0]):
