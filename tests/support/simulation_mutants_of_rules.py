@@ -156,9 +156,14 @@ RULES: Final[dict[str, Mutant]] = {
     # Keys and steps.
     "the own key is freed after the continuation is sent": mutant(
         "queue/ack",
-        ("settle(base, topic, message_id, ended)", ""),
+        (
+            "delete_message(base, topic, message_id, ended.run)\n"
+            "settle(base, topic, message_id, ended)\n",
+            "",
+        ),
         (
             "if ended.kind == 'step' then",
+            "delete_message(base, topic, message_id, ended.run)\n"
             "settle(base, topic, message_id, ended)\nif ended.kind == 'step' then",
         ),
         favoured=("continue_",),
@@ -169,7 +174,7 @@ RULES: Final[dict[str, Mutant]] = {
     "a step's message is known by its key only": mutant(
         "lib/queue",
         (
-            "return redis.call('HGET', bookkeeping, 'step:' .. message.step)",
+            "return named(base, message.run, 'step:' .. message.step)",
             "return nil",
         ),
         seed=7,
