@@ -45,6 +45,7 @@ from redis_world.paging import (
     make_page,
     merge,
     parse_cursor,
+    read_page,
 )
 from redis_world.rows import PostponedName, queue_counts
 from redis_world.scatter import complete, raise_worst
@@ -70,6 +71,7 @@ logger = logging.getLogger(__name__)
 MAX_CLAIM: Final = 1000
 DEFAULT_LEASE: Final = 60.0
 _CLAIM_TRIES: Final = 5
+_MAX_WORKER_ID: Final = 64
 _NAMED: Final = 8
 """Partitions that a log line names."""
 _LETTERS_AT_ONCE: Final = 500
@@ -233,7 +235,7 @@ class Queue:
             topic: as of `claim`, as the next two are.
             limit: how many.
             lease: how long.
-            worker: who asks, by letters and digits: what this one has postponed it gets no
+            worker: who asks, up to 64 letters and digits: what this one has postponed it gets no
                 sooner than it asked for. None: this World.
 
         Raises:
@@ -241,16 +243,17 @@ class Queue:
         """
         limit = whole(limit, "limit", 1, MAX_CLAIM)
         topic = check_topic(topic)
+        worker = self._worker if worker is None else _worker_id(worker)
         lease_ms = str(_positive_ms(lease, "lease"))
         partitions = self._connection.partitions
         if len(partitions) == 1:
-            by = _Claimant(worker or self._worker, _chance(), lease_ms)
+            by = _Claimant(worker, _chance(), lease_ms)
             return await self._claim_from(partitions[0], topic, limit, by)
         late = self._claims_of_this_loop()
         if messages := late.take(topic, limit):
             return Claim(messages=messages, more=True, wait=None)
         for _ in range(_CLAIM_TRIES):
-            by = _Claimant(worker or self._worker, _chance(), lease_ms)
+            by = _Claimant(worker, _chance(), lease_ms)
             looks = await self._look_into_all(late, topic, limit, by)
             shares, wait, more = self._share(looks.answers, limit)
             by = by._replace(max_bytes=_BYTES_AT_ONCE // max(1, len(shares)))
@@ -525,7 +528,7 @@ class Queue:
 
         Args:
             topic: the topic.
-            limit: 1 to 1,000. A page of large letters is shorter, of about 1 MiB or one letter.
+            limit: 1 to 1,000.
             cursor: of an earlier page.
 
         Raises:
@@ -533,26 +536,27 @@ class Queue:
         """
         limit = check_limit(limit)
         place = parse_cursor("dead_letters", cursor)
-        after_time, _, after_id = place.partition(":")
+
+        async def ask(keys: Keys, after: str, count: int) -> Sequence[Any]:
+            after_time, _, after_id = after.partition(":")
+            reply = await self._connection.call(
+                "queue/dead_letters",
+                self._sets(keys, topic, "dead"),
+                {
+                    "base": keys.base,
+                    "topic": topic,
+                    "after_time": after_time,
+                    "after_id": after_id,
+                    "limit": str(count),
+                    "max_bytes": str(_BYTES_AT_ONCE),
+                },
+            )
+            tell_dropped(topic, reply[3])
+            return reply[:3]
+
         replies = await ask_all(
-            [
-                self._connection.call(
-                    "queue/dead_letters",
-                    self._sets(keys, topic, "dead"),
-                    {
-                        "base": keys.base,
-                        "topic": topic,
-                        "after_time": after_time,
-                        "after_id": after_id,
-                        "limit": str(limit),
-                        "max_bytes": str(_BYTES_AT_ONCE),
-                    },
-                )
-                for keys in self._connection.partitions
-            ]
+            [read_page(partial(ask, keys), place, limit) for keys in self._connection.partitions]
         )
-        for each in replies:
-            tell_dropped(topic, each[3])
         reply = merge(replies, limit, key=_time_of_death)
         return make_page("dead_letters", reply, dead_letter_from, cursor)
 
@@ -716,6 +720,13 @@ class Queue:
 
     def _new_id(self) -> str:
         return self._ids.message_id(self._connection.server_time())
+
+
+def _worker_id(worker: str) -> str:
+    worker = text(worker, "worker", _MAX_WORKER_ID)
+    if not (worker.isascii() and worker.isalnum()):
+        raise InvalidInputError(f"worker has letters and digits alone, not {shown(worker)}")
+    return worker
 
 
 def _positive_ms(duration: Duration, what: str) -> int:

@@ -113,6 +113,7 @@ FINE: Final[dict[str, Fine]] = {
     "lease": lambda value: is_duration(value) and value not in (0, timedelta(0)),
     **dict.fromkeys(("skip_preload", "preload_events", "dry_run"), lambda v: type(v) is bool),
     "v1_compat": never,
+    "worker": optional(lambda value: is_text(value) and value.isalnum() and len(value) <= 64),
     "occurred_at": lambda value: value is None,
     "event": never,
     "events": never,

@@ -157,14 +157,18 @@ RULES: Final[dict[str, Mutant]] = {
     "the own key is freed after the continuation is sent": mutant(
         "queue/ack",
         (
-            "delete_message(base, topic, message_id, ended.run)\n"
-            "settle(base, topic, message_id, ended)\n",
+            (
+                "delete_message(base, topic, message_id, ended.run)\n"
+                "settle(base, topic, message_id, ended)\n"
+            ),
             "",
         ),
         (
             "if ended.kind == 'step' then",
-            "delete_message(base, topic, message_id, ended.run)\n"
-            "settle(base, topic, message_id, ended)\nif ended.kind == 'step' then",
+            (
+                "delete_message(base, topic, message_id, ended.run)\n"
+                "settle(base, topic, message_id, ended)\nif ended.kind == 'step' then"
+            ),
         ),
         favoured=("continue_",),
         seed=18,
