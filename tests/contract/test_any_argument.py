@@ -186,9 +186,13 @@ async def stage(world: RedisWorld) -> dict[str, dict[str, Any]]:
         "queue.claim_batch": {"topic": TOPIC},
         "queue.ack": {"message": message},
         "queue.retry": {"message": message},
-        "queue.give_back": {"message": message},
+        "queue.release": {"message": message},
         "queue.extend": {"message": message},
         "queue.extension": {"message": message, "lease": 60},
+        "queue.failure": {"message": message, "error": "no", "delay": 1},
+        "queue.postpone": {"message": message, "delay": 1},
+        "queue.returning": {"message": message},
+        "queue.release_claims": {},
         "queue.stats": {"topic": TOPIC},
         "queue.topics": {},
         "queue.dead_letters": {"topic": TOPIC},
@@ -368,10 +372,12 @@ async def test_what_a_message_is_made_of(kind: str, world: RedisWorld, backend: 
                 await world.queue.ack(
                     message, follow_up=replace(FollowUp(), **{field.name: value})
                 )
+    queue = world.queue
+    ends = (queue.ack, queue.retry, queue.release, queue.postpone, queue.extend)
     for field in fields(Message):
         # Whatever else the message says, its lease is lost.
         changed = replace(message, **{field.name: value})
-        for end in (world.queue.ack, world.queue.retry, world.queue.extend):
+        for end in ends:
             try:
                 await end(replace(changed, receipt="lost") if field.name != "receipt" else changed)
             except InvalidInputError as error:
