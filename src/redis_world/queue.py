@@ -445,17 +445,20 @@ class Queue:
             False when the lease was lost: then nothing has changed.
 
         Raises:
-            InvalidInputError: the delay is not valid.
+            InvalidInputError: the message or the delay is not valid.
         """
+        lease = self._lease_of(message)
+        limit = self._connection.config.max_payload_bytes
+        payload = check_payload(message.payload, limit, "payload of message")
         seconds = patience(message.postponed) if delay is None else delay
         return await self._on_lease(
             "queue/postpone",
-            self._lease_of(message),
+            lease,
             ("leased", "due", "declined"),
             {
                 "op": new_request_id(),
                 "delay": str(to_duration_ms(seconds, "delay")),
-                "step_name": step_name_of(message.payload),
+                "step_name": step_name_of(payload),
             },
         )
 
@@ -662,6 +665,7 @@ class Queue:
         for name in ("queue_name", "message_id", "receipt"):
             text(getattr(message, name), f"{name} of message", limit)
         whole(message.failures, "failures of message", 0, MAX_SLOT)
+        whole(message.postponed, "postponed of message", 0, MAX_SLOT)
         keys = self._connection.partitions[partition]
         return _Lease(keys, message.topic, message.message_id, message.receipt)
 
