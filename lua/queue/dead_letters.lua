@@ -1,48 +1,40 @@
 -- Lists the dead letters of a topic by the time of their death, then by id.
 --
--- `after_time` and `after_id` are the place behind which the page begins, or empty. Of more than
--- `max_bytes` of content a page has only the first letter.
+-- `after_time` and `after_id` are the place behind which the page begins, or empty. It ends in front
+-- of the letter with which it would have more than `max_bytes` of content, but for the first one.
 --
 -- KEYS: dead
 -- ARGV: base, topic, after_time, after_id, limit, max_bytes
--- Returns: OK more letters dropped, a letter being `<time>:<id>`, then the pairs of its hash;
---   dropped are the ids whose record was gone
+-- Returns: OK more letters next gone, a letter being `<time>:<id>`, then the pairs of its hash; where
+--   only the letters behind the place `next` tell whether there are more, else it is empty; and the
+--   ids whose record is gone
 --
 -- @unwaited
 -- @include lib/bare
 -- @include lib/page
 
-local dropped = {}
+local page, more = page_by_time(dead, '+inf', after_time, after_id, limit)
+local letters, gone, room = {}, {}, tonumber(max_bytes)
 
--- A page of letters; nil where an id had no record any more, which is out of the set then.
-local function whole_page()
-  local page, more = page_by_time(dead, '+inf', after_time, after_id, limit)
-  local letters, room = {}, tonumber(max_bytes)
-  local before = #dropped
-  for _, id in ipairs(page) do
-    local key = message_key(base, topic, id)
-    local run_id = redis.call('HGET', key, 'run')
-    if not run_id then
-      redis.call('ZREM', dead, id)
-      dropped[#dropped + 1] = id
-    elseif #dropped == before and more ~= 'full' then
-      local bare = is_bare(base, run_id)
-      room = room - size_of(key, bare)
-      if room < 0 and #letters > 0 then
-        more = 'full'
-      else
-        letters[#letters + 1] = { redis.call('ZSCORE', dead, id) .. ':' .. id,
-          message_row(base, key, bare) }
-      end
-    end
-  end
-  if #dropped == before then
-    return letters, more
-  end
+local function place_of(id)
+  return redis.call('ZSCORE', dead, id) .. ':' .. id
 end
 
-local letters, more
-repeat
-  letters, more = whole_page()
-until letters
-return { 'OK', more == 'full' and '1' or more, letters, dropped }
+for _, id in ipairs(page) do
+  local key = message_key(base, topic, id)
+  local run_id = redis.call('HGET', key, 'run')
+  if run_id then
+    local bare = is_bare(base, run_id)
+    room = room - size_of(key, bare)
+    if room < 0 and #letters > 0 then
+      return { 'OK', '1', letters, '', gone }
+    end
+    letters[#letters + 1] = { place_of(id), message_row(base, key, bare) }
+  else
+    gone[#gone + 1] = id
+  end
+end
+if more ~= '' and #gone > 0 then
+  return { 'OK', '', letters, place_of(page[#page]), gone }
+end
+return { 'OK', more, letters, '', gone }

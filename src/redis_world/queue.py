@@ -554,8 +554,8 @@ class Queue:
                     "max_bytes": str(_BYTES_AT_ONCE),
                 },
             )
-            tell_dropped(topic, reply[3])
-            return reply[:3]
+            tell_dropped(topic, reply[4])
+            return reply[:4]
 
         replies = await ask_all(
             [read_page(partial(ask, keys), place, limit) for keys in self._connection.partitions]

@@ -305,6 +305,7 @@ class Lab:
         await queue.extend(extended)
         await queue.retry(extended, error="no", delay=0)
         await queue.release(await claim_one(world, OTHER_TOPIC))
+        await queue.postpone(await claim_one(world, OTHER_TOPIC), 0)
         await queue.ack(await claim_one(world, OTHER_TOPIC))
         # Each loses as many leases as it may, and one more, all of them in one moment.
         for _ in range(world.config.max_lost_leases + 1):
