@@ -43,9 +43,3 @@ local function message_row(base, message, bare)
   end
   return redis.call('HGETALL', message)
 end
-
--- How many bytes of content a reader gets.
-local function size_of(message, bare)
-  return bare and 0
-    or redis.call('HSTRLEN', message, 'body') + redis.call('HSTRLEN', message, 'headers')
-end

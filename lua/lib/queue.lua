@@ -118,8 +118,8 @@ local function push(...)
   redis.call('HSET', message_key(base, topic, message.id),
     'run', message.run, 'kind', message.kind, 'step', message.step, 'key', message.key,
     'queue', message.queue, 'deployment', message.deployment, 'headers', message.headers,
-    'body', message.body, 'attempt', '0', 'failures', '0', 'lost', '0',
-    'enqueued_at', at, 'due_at', message.due_at)
+    'body', message.body, 'size', #message.headers + #message.body, 'attempt', '0',
+    'failures', '0', 'lost', '0', 'enqueued_at', at, 'due_at', message.due_at)
   redis.call('ZADD', topic_key(base, topic, 'due'), message.due_at, message.id)
   redis.call('SADD', topics_key(base), topic)
   if message.key ~= '' then

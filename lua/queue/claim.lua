@@ -59,10 +59,11 @@ local is_full = false
 
 -- The fields of a message that a walk comes by; nil, and out of its sets, when its record is gone.
 local function look_at(key, message_id)
-  local fields = redis.call('HMGET', key, 'run', 'kind', 'due_at')
+  local fields = redis.call('HMGET', key, 'run', 'kind', 'due_at', 'size', 'postponed')
   if fields[1] then
     return {
-      run = fields[1], kind = fields[2], due_at = fields[3],
+      run = fields[1], kind = fields[2], due_at = fields[3], size = tonumber(fields[4] or '0'),
+      is_postponed = fields[5],
       is_replay = fields[2] == 'wake' or fields[2] == 'replay',
     }
   end
@@ -78,14 +79,16 @@ end
 -- Leases a message, unless it is too large beside what is leased already: then that is all.
 local function take(key, message_id, message)
   local bare = is_bare(base, message.run)
-  room = room - size_of(key, bare)
+  room = room - (bare and 0 or message.size)
   is_full = room < 0 and #messages > 0
   if is_full then
     return
   end
   local bookkeeping = run_queue_key(base, message.run)
   redis.call('ZREM', due, message_id)
-  redis.call('ZREM', declined, message_id)
+  if message.is_postponed then
+    redis.call('ZREM', declined, message_id)
+  end
   -- From its delivery on a wake absorbs no more: what is sent now, the replay may not see.
   if message.kind == 'wake' and redis.call('HGET', bookkeeping, 'wake') == message_id then
     redis.call('HDEL', bookkeeping, 'wake')

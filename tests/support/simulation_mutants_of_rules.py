@@ -127,13 +127,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "what is leased is still offered": mutant(
         "queue/claim",
-        (
-            (
-                "  redis.call('ZREM', due, message_id)\n"
-                "  redis.call('ZREM', declined, message_id)\n  -- From"
-            ),
-            "  redis.call('ZREM', due, message_id)\n  -- From",
-        ),
+        ("if message.is_postponed then", "if false then"),
         favoured=("postpone",),
         seed=1,
         operations=20,
