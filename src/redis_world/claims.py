@@ -79,15 +79,20 @@ class Claims:
         self._looks: Calls[Place, Any] = Calls()
         self._claims: Calls[Place, _Late] = Calls(self._keep)
         self._spare: dict[str, list[_Spare]] = {}
+        self._timers: set[asyncio.TimerHandle] = set()
         self._releasing: set[asyncio.Task[None]] = set()
 
-    def take(self, topic: str, limit: int) -> list[Message]:
-        """Messages that earlier claims have leased too late, at most so many."""
+    def take(self, topic: str, limit: int, worker: str) -> list[Message]:
+        """Messages that earlier claims of a worker have leased too late, at most so many.
+
+        Not those of another worker: what it declines is known by the receipt.
+        """
         spare = self._spare.get(topic)
         if not spare:
             return []
         now = _now()
-        good = [each for each in spare if now < each.good_until][:limit]
+        own = [each for each in spare if each.message.receipt.startswith(f"{worker}/")]
+        good = [each for each in own if now < each.good_until][:limit]
         for each in good:
             spare.remove(each)
         return [each.message for each in good]
@@ -135,12 +140,18 @@ class Claims:
         """Release what nobody has taken; a claim that hangs is left to its lease."""
         await self._claims.aclose(_CLOSE_SECONDS)
         await self._looks.aclose(0)
-        for task in self._releasing:
-            task.cancel()
-        await asyncio.gather(*self._releasing, return_exceptions=True)
-        left = [each.message for spare in self._spare.values() for each in spare]
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        for topic, spare in self._spare.items():
+            self._release_spare(topic, [*spare])
         self._spare.clear()
-        await self._release_all(left)
+        if self._releasing:
+            # A server that hangs has as little time for all of them as for one.
+            _, left = await asyncio.wait(self._releasing, timeout=_CLOSE_SECONDS)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -182,23 +193,28 @@ class Claims:
         logger.info("%d messages were claimed too late: for the next claim", len(messages))
         spare = [_Spare(message, late.good_until) for message in messages]
         self._spare.setdefault(place[0], []).extend(spare)
-        task = asyncio.create_task(self._release_later(place[0], spare))
-        self._releasing.add(task)
-        task.add_done_callback(self._releasing.discard)
 
-    async def _release_later(self, topic: str, spare: list[_Spare]) -> None:
-        await asyncio.sleep(_RELEASE_SECONDS)
+        def release() -> None:
+            self._timers.discard(timer)
+            self._release_spare(place[0], spare)
+
+        timer = asyncio.get_running_loop().call_later(_RELEASE_SECONDS, release)
+        self._timers.add(timer)
+
+    def _release_spare(self, topic: str, spare: list[_Spare]) -> None:
+        """Release those that nobody has taken meanwhile."""
         kept = self._spare.get(topic, [])
         left = [each for each in spare if each in kept]
         for each in left:
             kept.remove(each)
-        await self._release_all([each.message for each in left])
+            task = asyncio.create_task(self._release_one(each.message))
+            self._releasing.add(task)
+            task.add_done_callback(self._releasing.discard)
 
-    async def _release_all(self, messages: list[Message]) -> None:
-        for message in messages:
-            # Without its server it is left to its lease.
-            with contextlib.suppress(WorldError):
-                await self._release(message)
+    async def _release_one(self, message: Message) -> None:
+        # Without its server it is left to its lease.
+        with contextlib.suppress(WorldError):
+            await self._release(message)
 
 
 def _now() -> float:

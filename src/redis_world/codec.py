@@ -148,6 +148,9 @@ class _Plain:
         self._limit = limit
         self._known: dict[int, _Part | None] = {}
         """By the identity of the original; None for what is being made."""
+        self._originals: list[Any] = []
+        """Kept alive, or another value would get the identity of one that is gone: a mapping may
+        make its values when they are asked for."""
 
     def take(self, value: Any, depth: int) -> _Part:
         """A value with all that is in it."""
@@ -162,6 +165,7 @@ class _Plain:
                 f"{self._what} can't be stored: it is nested {_MAX_DEPTH} levels or more"
             )
         if part is None:
+            self._originals.append(value)
             self._known[id(value)] = None
             part = self._known[id(value)] = self._make(value, depth)
         return part

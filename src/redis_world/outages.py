@@ -7,8 +7,10 @@ was lost, once a minute that it still is, and after how long it was back.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Final
 
@@ -18,6 +20,9 @@ logger = logging.getLogger(__name__)
 
 _REPEAT_SECONDS: Final = 60.0
 """How often an outage that lasts is logged again."""
+
+
+_outages: Final[weakref.WeakSet[Outage]] = weakref.WeakSet()
 
 
 class Outage:
@@ -47,6 +52,11 @@ class Outage:
         self._since = 0.0
         self._is_told = False
         self._word_at = 0.0
+        _outages.add(self)
+
+    def after_fork(self) -> None:
+        """Free the lock in a forked child: a thread of the parent may have held it."""
+        self._lock = threading.Lock()
 
     def failed(
         self,
@@ -114,6 +124,14 @@ class Outage:
     def _tell(self, now: float) -> None:
         self._is_told = True
         self._word_at = now
+
+
+def _after_fork() -> None:
+    for outage in [*_outages]:
+        outage.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _text_of(error: BaseException | str) -> str:

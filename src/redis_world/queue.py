@@ -250,7 +250,7 @@ class Queue:
             by = _Claimant(worker, _chance(), lease_ms)
             return await self._claim_from(partitions[0], topic, limit, by)
         late = self._claims_of_this_loop()
-        if messages := late.take(topic, limit):
+        if messages := late.take(topic, limit, worker):
             return Claim(messages=messages, more=True, wait=None)
         for _ in range(_CLAIM_TRIES):
             by = _Claimant(worker, _chance(), lease_ms)

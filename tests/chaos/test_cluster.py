@@ -17,9 +17,10 @@ import redis
 
 from redis_world import RedisWorld
 from redis_world.errors import ConfigurationError, WorldUnavailableError
-from redis_world.queue import Enqueue
+from redis_world.queue import Enqueue, Message
 from redis_world.testing import Cluster, Server, check_invariants, redis_cluster
 from redis_world.testing.servers import ServerKind
+from redis_world.worker import Worker
 from support import events as e
 from support.queue_tools import outcome
 from support.until import until
@@ -279,6 +280,31 @@ async def test_a_frozen_master_stops_its_own_partitions_alone(
             assert (await hasty.queue.stats(TOPIC)).leased == 0
             assert set(await hasty.sweep()) >= {"woken_runs", "removed_runs"}
             await check_invariants(world)
+
+
+async def test_an_idle_worker_goes_on_after_a_failover() -> None:
+    with redis_cluster(with_replicas=True) as cluster:
+        async with RedisWorld(cluster.url, partitions=6) as world:
+            found: list[str] = []
+
+            async def handler(message: Message) -> None:
+                found.append(message.run_id or "")
+
+            worker = Worker(world, {TOPIC: handler}, lease=1.5)
+            working = asyncio.create_task(worker.run())
+            runs = await everywhere(world)
+            await until(lambda: {*found} == {*runs.values()})
+            end(cluster.masters[0])
+            # Some beats without a message go by before its replica takes over, and some behind it.
+            await asyncio.sleep(2)
+            await world.sweep()
+            await asyncio.sleep(2)
+            found.clear()
+            for run_id in runs.values():
+                await world.queue.send(NAME, {"runId": run_id})
+            await until(lambda: {*found} == {*runs.values()})
+            worker.stop()
+            await working
 
 
 async def test_closing_beside_a_frozen_master() -> None:

@@ -463,3 +463,23 @@ async def test_each_part_of_a_request_is_bounded(
         run_id = await e.new_run(world, input=b"1")
         await e.write(world, run_id, e.step_created("s" * 200, input=b""))
     assert not backend.clear()
+
+
+class Shelf(Mapping[str, list[int]]):
+    """Makes its values when they are asked for, as `shelve` does: nobody else keeps them."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter("abcdefgh")
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, key: str) -> list[int]:
+        return [ord(key)]
+
+
+# Contract: 4.subclasses
+async def test_values_that_are_made_on_the_way_are_stored_each(world: RedisWorld) -> None:
+    await world.queue.send(f"{TOPIC}orders", {"shelf": Shelf()})
+    (message,) = await world.queue.claim(TOPIC)
+    assert message.payload["shelf"] == {key: [ord(key)] for key in "abcdefgh"}

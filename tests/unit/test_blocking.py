@@ -52,9 +52,12 @@ class FakeCluster(BlockingCluster):
 
     def __init__(self, *nodes: FakeNode) -> None:
         super().__init__(NODES, lambda _: redis.Redis())
+        self.looks = 0
+        """How often it was asked which node has which slot."""
         self._servers = dict(zip(NODES, nodes, strict=True))
 
     def _ask_for_owners(self) -> list[Address | None]:
+        self.looks += 1
         return [NODES[slot * 3 // SLOTS] for slot in range(SLOTS)]
 
 
@@ -154,6 +157,25 @@ def test_it_opens_beside_a_frozen_node_but_not_without_any(frozen: Callable[[], 
     SyncCaller(FakeCluster(FakeNode(frozen), FakeNode(good), FakeNode(good)), LIBRARY).open()
     with pytest.raises(WorldUnavailableError):
         SyncCaller(FakeNode(failing(redis.exceptions.TimeoutError())), LIBRARY).open()
+
+
+def gone() -> Any:
+    """As a node that was killed."""
+    try:
+        raise ConnectionRefusedError(111, "refused")
+    except OSError as error:
+        raise redis.exceptions.ConnectionError("Error 111 connecting") from error
+
+
+def test_a_node_that_is_gone_is_passed_over_and_looked_for_anew() -> None:
+    """Else a worker that is idle would never claim again after a failover."""
+    cluster = FakeCluster(FakeNode(good), FakeNode(gone), FakeNode(good))
+    caller = SyncCaller(cluster, LIBRARY)
+    caller.open()
+    caller.open()
+    assert cluster.looks == 2
+    with pytest.raises(WorldUnavailableError):
+        SyncCaller(FakeCluster(*(FakeNode(gone) for _ in NODES)), LIBRARY).open()
 
 
 LIBRARY: Final = default_library()

@@ -249,6 +249,36 @@ async def test_what_is_late_when_the_world_closes_is_released(
     assert (await wide.queue.stats(TOPIC)).leased == 2
 
 
+async def test_closing_waits_once_for_a_server_that_takes_no_release(
+    wide: RedisWorld, trouble: Trouble
+) -> None:
+    for _ in range(4):
+        await send_everywhere(wide)
+    trouble.begin("answers late", 1, script="queue/claim")
+    await claimed(wide, 8)
+    trouble.end()
+    late = wide.queue._claims_of_this_loop()
+    await until(lambda: any(late._spare.values()))
+    trouble.begin("hangs", 1)
+    async with asyncio.timeout(SOON):
+        await wide.queue.release_claims()
+
+
+async def test_what_a_worker_has_leased_too_late_is_no_other_workers(
+    wide: RedisWorld, trouble: Trouble
+) -> None:
+    runs = await send_everywhere(wide)
+    trouble.begin("answers late", 1, script="queue/claim")
+    found = (await wide.queue.claim_batch(TOPIC, worker="a")).messages
+    assert {message.run_id for message in found} == {runs[0], runs[2]}
+    trouble.end()
+    late = wide.queue._claims_of_this_loop()
+    await until(lambda: any(late._spare.values()))
+    assert (await wide.queue.claim_batch(TOPIC, worker="b")).messages == []
+    (message,) = (await wide.queue.claim_batch(TOPIC, worker="a")).messages
+    assert message.run_id == runs[1]
+
+
 async def test_closing_does_not_wait_for_a_claim_that_hangs(
     wide: RedisWorld, trouble: Trouble
 ) -> None:

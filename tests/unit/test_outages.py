@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import threading
 from typing import Any
 
@@ -136,3 +138,14 @@ def test_many_threads_tell_one_outage(scene: Scene) -> None:
     for thread in threads:
         thread.join()
     assert scene.told() == [LOST]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(scene: Scene) -> None:
+    with scene.outage._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            scene.outage.failed("claim", ConnectionError("refused"))
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0

@@ -248,6 +248,30 @@ async def test_an_embedded_worker_tells_of_a_blocked_loop_and_takes_nothing_more
     assert (stats.ready, stats.delayed, stats.leased) == (1, 1, 0)
 
 
+async def test_a_replay_that_blocks_behind_its_lost_lease_is_told_too(
+    world: RedisWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stands in the way of all others, whosever its message is by now."""
+    caplog.set_level(logging.INFO)
+
+    def is_told(event: str) -> bool:
+        return any(each.__dict__.get("event") == event for each in caplog.records)
+
+    async def handler(_: Message) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        end = time.monotonic() + 30
+        while not is_told("replay.blocked"):
+            assert time.monotonic() < end
+
+    async with asyncio.timeout(60):
+        sent = await send(world, content(1, "wrun_2"))
+        await Worker(world, {TOPIC: handler}, max_replay=0.2, lease=0.3).run()
+    assert is_told("lease.lost")
+    attempt, failures = await fields_of(world, sent, "attempt", "failures")
+    assert (attempt, failures) == ("1", "0")
+
+
 # Contract: 7.lease
 async def test_a_step_may_block_for_longer_than_a_replay(
     world: RedisWorld, caplog: pytest.LogCaptureFixture

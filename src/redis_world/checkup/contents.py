@@ -250,8 +250,8 @@ def check_postponed(topics: Sequence[Topic]) -> Finding:
         name="postponed",
         level="warning",
         text=text,
-        advice="start a worker with the module that has them: `redis-world worker MODULE`; their "
-        "runs wait until then",
+        advice="start a worker with the module that has them: `redis-world worker MODULE`. If a "
+        "handler of your own postpones them, check what it waits for",
         figures=figures,
     )
 

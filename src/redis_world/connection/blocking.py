@@ -66,19 +66,24 @@ class SyncCaller:
     def open(self) -> None:
         """Connect to all nodes, so that later calls need no new connection.
 
-        A node that is silent is passed over while another one answers.
+        A node that can't be reached is passed over while another one answers: it may be a master
+        that is gone, and its successor is looked for at the next call.
 
         Raises:
-            WorldUnavailableError: no node answers, or one refuses the connection.
+            WorldUnavailableError: no node answers, or one takes no more connections.
             ConfigurationError: a node refuses the user or password.
         """
         try:
             nodes = self._client.nodes()
             found = self._ask({node: partial(_ping, node) for node in nodes})
         except Exception as error:
+            self._client.forget()
             raise _as_world_error(error) from error
         errors = [each for each in found.values() if isinstance(each, Exception)]
-        refused = [each for each in errors if not isinstance(each, _SILENT)]
+        if not errors:
+            return
+        self._client.forget()
+        refused = [each for each in errors if not _is_unreachable(each)]
         if refused or len(errors) == len(found):
             worst = (refused or errors)[0]
             raise _as_world_error(worst) from worst
@@ -220,6 +225,14 @@ def _run_script(node: Node, script: Script, rows: list[list[Argument]]) -> list[
 
 
 _SILENT: Final = (redis.exceptions.TimeoutError, TimeoutError)
+
+
+def _is_unreachable(error: Exception) -> bool:
+    """Whether a node is silent or gone, and has refused nothing."""
+    if isinstance(error, _SILENT):
+        return True
+    cause = error.__cause__ or error.__context__
+    return isinstance(error, OSError) or (is_lost(error) and isinstance(cause, OSError))
 
 
 def _is_worth_another_try(error: Exception) -> bool:

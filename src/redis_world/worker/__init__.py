@@ -107,8 +107,10 @@ class Worker:
 
         A worker that does not run ends its next `run` at once.
         """
-        if self._running is not None:
-            self._running.stop()
+        # Read once: `run` may return meanwhile, in another thread.
+        running = self._running
+        if running is not None:
+            running.stop()
         else:
             self._is_stopped = True
 

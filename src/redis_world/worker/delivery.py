@@ -193,6 +193,8 @@ class Delivery:
 
     async def abandon(self) -> None:
         """Release the message while its handler still runs: it ignores its cancellation."""
+        if not self.is_handling:
+            return
         self._is_abandoned = True
         await self._conclude(RELEASED)
 

@@ -54,8 +54,8 @@ _MOST_SECONDS: Final = 1.0
 """The longest sleep of the thread, and the pause before a failed beat is tried again."""
 _LOOP_SECONDS: Final = 3.0
 """How late the loop may notice that its handlers' time is over."""
-_HURRY_SECONDS: Final = 5
-"""How long a process that ends at once tries to release its messages."""
+_HURRY_SECONDS: Final = 7
+"""After how long the system ends a process that is to end at once: more than `call_each` takes."""
 _FAREWELL_SECONDS: Final = 2.0
 
 
@@ -358,9 +358,11 @@ class Leases:
             return
         # Seen by looks, not by the clock: a process that was halted has blocked nothing.
         section.blocked_for += min(elapsed, 2 * self._tick)
-        if section.blocked_for < self._max_replay or not self._take(section.lease):
+        if section.blocked_for < self._max_replay:
             return
         section.is_reported = True
+        # It blocks those beside it all the same when its own lease is lost by now.
+        is_held = self._take(section.lease)
         message = section.lease.message
         text = f"a replay has blocked the event loop for {self._max_replay:g} s"
         logger.critical(
@@ -380,8 +382,9 @@ class Leases:
             },
         )
         self._can_beat_no_more()
-        failure = self._world.queue.failure(message, text, backoff(message.failures + 1))
-        self._call("queue/retry", [failure])
+        if is_held:
+            failure = self._world.queue.failure(message, text, backoff(message.failures + 1))
+            self._call("queue/retry", [failure])
         self._release_all()
         if self._ends_process:
             self._exit(BLOCKED_EXIT_CODE)

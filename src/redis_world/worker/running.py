@@ -291,7 +291,9 @@ class Running:
         for task in last:
             if task.done() and not task.cancelled():
                 task.exception()  # it is told already
-        self._released += sum(delivery.outcome == "released" for delivery in stuck)
+        # Those that have ended by now are counted already.
+        left = self._deliveries.intersection(stuck)
+        self._released += sum(delivery.outcome == "released" for delivery in left)
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [delivery.task for delivery in self._deliveries]
