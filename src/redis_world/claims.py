@@ -136,6 +136,20 @@ class Claims:
         found = await self._ask(self._claims, topic, calls, limit=_CLAIM_SECONDS)
         return Found({keys: each.claim for keys, each in found.answers.items()}, found.lost)
 
+    async def whole(self, claiming: Coroutine[Any, Any, Claim]) -> Claim:
+        """Claim from the one partition; what comes when the caller was cancelled is released."""
+        task = asyncio.create_task(claiming)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._release_whole)
+            raise
+
+    def _release_whole(self, task: asyncio.Task[Claim]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            for message in task.result().messages:
+                self._release_soon(message)
+
     async def aclose(self) -> None:
         """Release what nobody has taken; a claim that hangs is left to its lease."""
         await self._claims.aclose(_CLOSE_SECONDS)
@@ -207,9 +221,12 @@ class Claims:
         left = [each for each in spare if each in kept]
         for each in left:
             kept.remove(each)
-            task = asyncio.create_task(self._release_one(each.message))
-            self._releasing.add(task)
-            task.add_done_callback(self._releasing.discard)
+            self._release_soon(each.message)
+
+    def _release_soon(self, message: Message) -> None:
+        task = asyncio.create_task(self._release_one(message))
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
 
     async def _release_one(self, message: Message) -> None:
         # Without its server it is left to its lease.

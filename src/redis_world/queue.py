@@ -248,7 +248,8 @@ class Queue:
         partitions = self._connection.partitions
         if len(partitions) == 1:
             by = _Claimant(worker, _chance(), lease_ms)
-            return await self._claim_from(partitions[0], topic, limit, by)
+            claiming = self._claim_from(partitions[0], topic, limit, by)
+            return await self._claims_of_this_loop().whole(claiming)
         late = self._claims_of_this_loop()
         if messages := late.take(topic, limit, worker):
             return Claim(messages=messages, more=True, wait=None)

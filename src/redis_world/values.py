@@ -36,7 +36,28 @@ _SHOWN_LENGTH: Final = 80
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _PARTS: Final[tuple[Any, ...]] = (timedelta.days, timedelta.seconds, timedelta.microseconds)
 
-_short = reprlib.Repr()
+_CREDENTIALS: Final = re.compile(r"//.*@", re.DOTALL)
+"""Of a URL; greedy, since a password may have any character."""
+
+
+class _Short(reprlib.Repr):
+    """Short representations that tell no password of a URL, which may be in the wrong place."""
+
+    def repr_str(self, x: str, level: int) -> str:
+        return super().repr_str(_CREDENTIALS.sub("//***@", x), level)
+
+    def repr_bytes(self, x: bytes, _: int) -> str:
+        return f"{len(x)} bytes"
+
+    repr_bytearray = repr_bytes
+
+    def repr_instance(self, x: object, _: int) -> str:
+        found = _CREDENTIALS.sub("//***@", repr(x))
+        half = self.maxother // 2
+        return found if len(found) <= self.maxother else f"{found[:half]}...{found[-half:]}"
+
+
+_short = _Short()
 _short.maxstring = _short.maxother = _short.maxlong = 60
 _short.maxlevel = 2
 

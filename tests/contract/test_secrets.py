@@ -162,6 +162,40 @@ def test_an_unknown_option_is_not_quoted() -> None:
     assert all("hidden" not in text for text in texts(caught.value))
 
 
+class Dsn:
+    """A URL of another class, as settings libraries have it."""
+
+    def __init__(self, padding: int = 0) -> None:
+        self._padding = padding
+
+    def __repr__(self) -> str:
+        return f"Dsn({'a' * self._padding}redis://user:hidden-5ed2@localhost)"
+
+
+@pytest.mark.parametrize(
+    "option", ["url", "namespace", "partitions", "durability", "retention", "max_connections"]
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        "redis://user:hidden-5ed2@localhost",
+        b"redis://user:hidden-5ed2@localhost",
+        bytearray(b"redis://user:hidden-5ed2@localhost"),
+        ["redis://user:hidden-5ed2@localhost"],
+        Dsn(),
+        Dsn(100),
+    ],
+    ids=["text", "bytes", "a bytearray", "a list", "an object", "a long object"],
+)
+def test_a_url_in_the_wrong_place_is_quoted_without_its_password(option: str, value: Any) -> None:
+    if option == "url" and isinstance(value, str):
+        assert "hidden" not in RedisWorld(value).connection.describe()
+        return
+    with pytest.raises(ConfigurationError) as caught:
+        RedisWorld(**{"url": "memory://", option: value})
+    assert all("hidden" not in text for text in texts(caught.value))
+
+
 def test_how_special_characters_are_written() -> None:
     with pytest.raises(ConfigurationError, match="%2F for /"):
         RedisWorld("redis://user:pa/ss@localhost:6379/0")

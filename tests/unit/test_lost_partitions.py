@@ -16,6 +16,7 @@ from redis_world.connection import Connection
 from redis_world.errors import MessageNotFoundError, ScriptError, WorldUnavailableError
 from redis_world.testing import ManualClock, check_invariants
 from support import events as e
+from support.backends import Backend
 from support.queue_tools import content, wake
 from support.until import until
 
@@ -300,6 +301,26 @@ async def test_what_a_cancelled_claim_has_leased_is_not_lost(
     await asyncio.wait({claiming})
     trouble.end()
     assert await claimed(wide, 3) == {*runs}
+
+
+async def test_what_a_cancelled_claim_of_the_one_partition_has_leased_is_released(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with backend.world() as world:
+        await world.queue.send(f"{TOPIC}orders", content(1))
+        trouble = Trouble(world, monkeypatch)
+        trouble.begin("answers late", 0, script="queue/claim")
+        claiming = asyncio.create_task(world.queue.claim(TOPIC))
+        await until(lambda: trouble.met > 0)
+        while (await world.queue.stats(TOPIC)).leased == 0:  # noqa: ASYNC110 - another server
+            await asyncio.sleep(0.01)
+        claiming.cancel()
+        await asyncio.wait({claiming})
+        trouble.end()
+        while (await world.queue.stats(TOPIC)).leased:  # noqa: ASYNC110 - another server
+            await asyncio.sleep(0.01)
+        (message,) = await world.queue.claim(TOPIC)
+        assert message.attempt == 1
 
 
 async def test_a_lost_partition_is_logged_once_and_so_is_its_return(
