@@ -55,8 +55,9 @@ def stopped_by_signals(
     Args:
         stop: called in the main thread between any two instructions.
         numbers: the signals.
-        once: take one signal only. After it the handlers of before are there again, unless another
-            block still wants signals.
+        once: take one signal only, and pass it on to a handler of before that is the program's
+            own, such as a web server's. After it the handlers of before are there again, unless
+            another block still wants signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -76,12 +77,22 @@ def stopped_by_signals(
         _give_unwanted_back()
 
 
-def _stop_all(number: int, _: object) -> None:
-    for entry in [*_stops[number]]:
-        if not entry.is_over:
-            entry.is_called = True
-            entry.call()
+def _stop_all(number: int, frame: Any) -> None:
+    called = [entry for entry in _stops[number] if not entry.is_over]
+    borrowed = _borrowed_from.get(number)
+    for entry in called:
+        entry.is_called = True
+        entry.call()
     _give_unwanted_back()
+    if borrowed is not None and any(entry.once for entry in called):
+        _pass_on(borrowed, number, frame)
+
+
+def _pass_on(handler: Any, number: int, frame: Any) -> None:
+    """Call a handler of before, unless it is Python's own or asyncio's."""
+    is_default = handler is signal.default_int_handler
+    if callable(handler) and not is_default and not _is_of_a_loop(handler):
+        handler(number, frame)
 
 
 def _give_unwanted_back() -> None:

@@ -265,7 +265,7 @@ async def test_a_second_signal_ends_all_processes(stage: Stage) -> None:
                 assert process.poll() is None
                 process.send_signal(signal.SIGTERM)
                 await asyncio.sleep(0.5)
-            assert await ended(process, stage) == 0
+            assert await ended(process, stage) == INTERRUPTED_EXIT_CODE
         (message,) = (await leased_anew(world)).values()
         assert (message.attempt, message.failures) == (1, 0)
 

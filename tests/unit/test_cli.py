@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from support.backends import Backend
 from support.private_servers import any_kind
 from support.sdk import TESTS, attach, flows, kept_world, until, value_of
 from support.sdk_files import FOLDER
+from support.until import wait_until
 
 PASSWORD: Final = "pass-word"
 NOBODY: Final = f"redis://user:{PASSWORD}@127.0.0.1:1/0"
@@ -372,6 +374,17 @@ async def test_a_killed_process_is_replaced(
     text = log.read_text(encoding="utf-8")
     assert f"worker process {killed} ended with code -9" in text
     assert "Traceback" not in text
+
+
+def test_a_second_signal_to_the_supervisor_is_told_by_its_exit_code() -> None:
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    supervisor = processes._Supervisor([sys.executable, "-c", stubborn], os.environ)
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(supervisor.run, 1)
+        wait_until(lambda: bool(supervisor._processes))
+        supervisor.stop()
+        supervisor.stop()
+        assert ended.result(60) == 130
 
 
 async def test_an_interrupt_at_the_terminal_ends_all(

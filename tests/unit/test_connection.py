@@ -920,3 +920,29 @@ def test_an_outage_names_the_server(
     thread.start()
     thread.join()
     assert caplog.messages == [f"lost Redis at {where}: refused"]
+
+
+async def test_another_loop_waits_for_a_server_that_was_there(real_backend: Backend) -> None:
+    """As calls of the first loop do: a threaded web server has a loop for each request."""
+    namespace = real_backend.namespace()
+    async with (
+        cutting_proxy(real_backend.url) as proxy,
+        RedisWorld(proxy.url, namespace=namespace) as world,
+    ):
+        proxy.cut()
+
+        async def look() -> int:
+            return len((await world.runs.list()).data)
+
+        looking = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(look())))
+        await until(lambda: len(world.connection._states) == 2)
+        assert (await asyncio.wait({looking}, timeout=0.5))[1]
+        proxy.mend()
+        assert await looking == 0
+
+
+async def test_a_server_that_was_never_there_is_not_waited_for() -> None:
+    world = RedisWorld("redis://127.0.0.1:1")
+    async with asyncio.timeout(10):
+        with pytest.raises(WorldUnavailableError):
+            await world.open()

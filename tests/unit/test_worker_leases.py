@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import pytest
@@ -18,9 +19,10 @@ from redis_world import RedisWorld
 from redis_world.connection import SyncCaller
 from redis_world.errors import WorldUnavailableError
 from redis_world.queue import Message
-from redis_world.testing import memory_world, redis_server
+from redis_world.testing import cutting_proxy, memory_world, redis_server
 from redis_world.worker import Worker
 from support.at_work import at_work, fields_of, told
+from support.backends import Backend
 from support.private_servers import any_kind
 from support.queue_tools import RUN, TOPIC, content, send, step
 from support.sdk import until
@@ -352,7 +354,7 @@ def others_signal(request: pytest.FixtureRequest) -> Iterator[tuple[signal.Signa
     signal.signal(request.param, before)
 
 
-async def test_a_second_signal_falls_to_the_handlers_of_before(
+async def test_signals_reach_the_programs_own_handlers_too(
     others_signal: tuple[signal.Signals, list[int]],
 ) -> None:
     number, handled = others_signal
@@ -370,10 +372,35 @@ async def test_a_second_signal_falls_to_the_handlers_of_before(
         await begun.wait()
         assert signal.getsignal(number) is not theirs
         signal.raise_signal(number)
-        assert handled == []
-        signal.raise_signal(number)
+        # A web server that has a worker inside wants to know, too.
         assert handled == [number]
+        signal.raise_signal(number)
+        assert handled == [number, number]
         assert not task.done()
         gate.set()
         await task
         assert signal.getsignal(number) is theirs
+
+
+async def test_a_lost_server_is_told_apart_from_lost_notifications(
+    real_backend: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def handler(_: Message) -> None: ...
+
+    async def has_told(text: str) -> bool:
+        return text in caplog.text
+
+    namespace = real_backend.namespace()
+    async with (
+        cutting_proxy(real_backend.url) as proxy,
+        RedisWorld(proxy.url, namespace=namespace) as world,
+        at_work(world, handler, lease=0.6),
+    ):
+        await until(partial(has_told, " takes "), what="the worker")
+        proxy.cut()
+        for what in ("lost the notification connection to", "lost Redis at"):
+            await until(partial(has_told, what), what=what)
+        proxy.mend()
+        await until(partial(has_told, "reconnected after"), what="reconnected")

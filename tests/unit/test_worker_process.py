@@ -25,6 +25,7 @@ from redis_world.vercel import use_redis_world
 from support.command_line import environment
 from support.private_servers import any_kind, private_server
 from support.sdk import kept_world
+from support.until import until
 
 MODULE: Final = "worker_process_flows"
 FLOWS: Final = """
@@ -94,6 +95,10 @@ class Process:
     async def start(self, name: str) -> sdk.Run[Any]:
         return await sdk.start(getattr(importlib.import_module(MODULE), name))
 
+    async def at_work(self, processes: int) -> None:
+        """Wait until so many processes take messages."""
+        await until(lambda: self._log.read_text(encoding="utf-8").count(" takes ") == processes)
+
     async def ended(self) -> tuple[int, list[str]]:
         """Exit code, and the lines of stderr."""
         code = await asyncio.to_thread(self.process.wait, 60)
@@ -139,6 +144,7 @@ async def test_a_child_that_a_step_forks_can_be_terminated(flows: Path) -> None:
 async def test_each_line_of_a_json_log_parses(flows: Path, processes: int) -> None:
     options = ["--log-format", "json", "--log-level", "info", "--processes", str(processes)]
     async with worker(flows, *options) as started:
+        await started.at_work(processes)
         assert await started.value_of("logging_") == 1
         os.kill(started.process.pid, signal.SIGTERM)
         code, lines = await started.ended()

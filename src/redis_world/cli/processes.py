@@ -13,7 +13,7 @@ from typing import Final
 
 from redis_world.config import ENVIRONMENT_PREFIX
 from redis_world.signals import stopped_by_signals
-from redis_world.worker import BLOCKED_EXIT_CODE
+from redis_world.worker import BLOCKED_EXIT_CODE, INTERRUPTED_EXIT_CODE
 
 __all__ = ["supervise"]
 
@@ -40,7 +40,8 @@ def supervise(arguments: Sequence[str], count: int, options: Mapping[str, str]) 
             everybody sees who lists processes.
 
     Returns:
-        The exit code: 0 after a stop, else that of the process that could not start.
+        The exit code: 0 after a stop, 130 after a second signal, else that of the process that
+        could not start.
     """
     environment = {ENVIRONMENT_PREFIX + name.upper(): value for name, value in options.items()}
     supervisor = _Supervisor(
@@ -73,16 +74,22 @@ class _Supervisor:
         for _ in range(count):
             self._start()
         try:
-            while not self._stopping:
-                time.sleep(_POLL_SECONDS)
-                code = self._replace_dead()
-                if code is not None:
-                    return code
-            return 0
+            code = self._watch()
         finally:
             for process in self._processes:
                 process.terminate()
             self._wait()
+        is_hurried = self._deadline is not None
+        return INTERRUPTED_EXIT_CODE if is_hurried and code == 0 else code
+
+    def _watch(self) -> int:
+        """Replace dead processes until a signal comes, or it is of no use."""
+        while not self._stopping:
+            time.sleep(_POLL_SECONDS)
+            code = self._replace_dead()
+            if code is not None:
+                return code
+        return 0
 
     def _wait(self) -> None:
         """Wait for the end of all; those that should end at once do not get for ever."""

@@ -222,12 +222,15 @@ class Connection:
         self.partitions = Partitions(config.namespace, config.partitions)
         self._library = library
         self.outage = Outage(self.describe)
+        self._notifications = Outage(self.describe)
         self._states: dict[asyncio.AbstractEventLoop, _LoopState] = {}
         self._leaving: list[_LoopState] = []
         """Those that end in their own loops."""
         self._lock = threading.Lock()
         """For changes of the states and of whether it is closed."""
         self._is_closed = False
+        self._was_opened = False
+        """Whether the server was reached once: then it is waited for, as calls do."""
         self._clock_offset: float | None = None
         _connections.add(self)
 
@@ -237,7 +240,8 @@ class Connection:
         """Reach the server, check it, load the scripts and pin the namespace; once per loop.
 
         A server that is starting is waited for, and so is the successor of a master that is
-        gone, behind Sentinels and in a cluster; a server that can't be reached is not.
+        gone, behind Sentinels and in a cluster. A server that can't be reached is waited for
+        only where it was reached before, in this loop or in another one.
 
         Raises:
             ConfigurationError: the server is too old, the namespace was made otherwise, or the
@@ -268,9 +272,12 @@ class Connection:
                 state.opened = True
 
     async def _open(self, routes: _Routes) -> None:
-        if not self._source.has_successors:
+        # One more loop of a World that is in use opens it like a call: each request of a threaded
+        # web server may have a loop of its own.
+        if not (self._source.has_successors or self._was_opened):
             await routes.open()
             await self._prepare(routes, seconds=self.config.retry_timeout)
+            self._was_opened = True
             return
         patience = Patience(self.config.retry_timeout)
         while True:
@@ -281,6 +288,7 @@ class Connection:
                 if not (is_lost(error) or is_elsewhere(error)) or not await patience.pause():
                     raise
             else:
+                self._was_opened = True
                 return
 
     async def _prepare(self, routes: _Routes, *, seconds: float) -> None:
@@ -448,7 +456,7 @@ class Connection:
                 raise WorldClosedError
             self._drop_gone()
             kind = ClusterRoutes if self._source.is_cluster else _OneServer
-            state = _LoopState(kind(self._source, self.config, self._restore), self.outage)
+            state = _LoopState(kind(self._source, self.config, self._restore), self._notifications)
             self._states[loop] = state
         return state
 

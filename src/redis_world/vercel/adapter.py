@@ -71,6 +71,8 @@ class VercelWorld(w.World):
         self.world = world
         self.handlers: dict[str, Handler] = {}
         """Topic -> handler of the registries that this process has loaded."""
+        self._is_replaced = False
+        """Whether the process has another World by now."""
         self._moved: set[str] = set()
         """The topics whose registries were made for an earlier World of this process."""
         spare_import_locks()
@@ -85,8 +87,14 @@ class VercelWorld(w.World):
         """A worker for all registries that this process has loaded; see `Worker`.
 
         Raises:
-            ConfigurationError: none was loaded while this World was the process's.
+            ConfigurationError: none was loaded while this World was the process's, or they moved
+                to another one.
         """
+        if self._is_replaced and not self.handlers:
+            raise errors.ConfigurationError(
+                "the workflows of this process moved to the World of a later use_redis_world(): "
+                "call worker() of what that returned"
+            )
         _build_codecs()
         return Worker(
             self.world,
@@ -109,6 +117,7 @@ class VercelWorld(w.World):
                 )
             self._moved.update(earlier.handlers)
             earlier.handlers.clear()
+            earlier._is_replaced = True
 
     async def aclose(self) -> None:
         """Close the World below."""

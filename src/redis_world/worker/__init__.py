@@ -117,9 +117,9 @@ class Worker:
     async def run(self) -> None:
         """Work until SIGTERM, SIGINT or `stop`. It may be called again after it has returned.
 
-        A signal stops all workers of the process; the handlers that it had are there again behind
-        them, and already for a second signal. Only in the main thread: elsewhere, whoever runs a
-        worker stops it.
+        A signal stops all workers of the process, and is passed on to a handler that the program
+        has set itself, such as a web server's. A second one falls to the handlers of before. Only
+        in the main thread: elsewhere, whoever runs a worker stops it.
 
         After `shutdown_timeout` handlers are cancelled and messages released. A handler that
         ignores its cancellation is left behind: its task is still there when `run` returns, but
