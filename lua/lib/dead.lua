@@ -1,12 +1,8 @@
 -- @include lib/queue
 
--- The end of a dead letter: it is one less of its run's, whose bookkeeping may go with it. What
--- the sweeper left to the operator is its own matter again.
-local function forget_letter(base, at, topic, message_id, message)
-  delete_message(base, topic, message_id, message.run)
-  if message.run == '' then
-    return
-  end
+-- A dead letter of a run is gone: it is one less of its run's, whose bookkeeping may go with it.
+-- What the sweeper left to the operator is its own matter again.
+local function count_letter(base, at, message)
   redis.call('HINCRBY', run_queue_key(base, message.run), 'dead', '-1')
   if not is_live(base, message.run) then
     forget_run(base, message.run)
@@ -16,5 +12,13 @@ local function forget_letter(base, at, topic, message_id, message)
   redis.call('ZADD', owed_key(base), 'XX', at, message.run)
   if message.kind == 'step' then
     redis.call('ZADD', owed_key(base), 'XX', at, debt_of_step(message.run, message.step))
+  end
+end
+
+-- The end of a dead letter.
+local function forget_letter(base, at, topic, message_id, message)
+  delete_message(base, topic, message_id, message.run)
+  if message.run ~= '' then
+    count_letter(base, at, message)
   end
 end

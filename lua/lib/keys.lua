@@ -122,6 +122,12 @@ local function parked_key(base)
   return base .. 'parked'
 end
 
+-- Messages whose record is gone, which the sweeper seeks the runs of, by the time since when:
+-- `n/<message>`, or `dead/<message>` of a dead letter, the count of its run that it is in.
+local function lost_key(base)
+  return base .. 'lost'
+end
+
 -- Runs that are over, by the time from which their age counts.
 local function finished_key(base)
   return base .. 'finished'

@@ -15,6 +15,7 @@ local function free_leases(...)
     local message = load_message(key)
     redis.call('ZREM', leased, message_id)
     if not message then
+      lose(base, topic, message_id)
       dropped[#dropped + 1] = message_id
     elseif redis.call('HINCRBY', key, 'lost', '1') >= tonumber(max_lost) then
       bury(base, topic, at, message_id, message, 'max_lost_leases')

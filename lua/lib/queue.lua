@@ -1,4 +1,5 @@
 -- @include lib/cleaning
+-- @include lib/clock
 -- @include lib/debt
 -- @include lib/keys
 -- @include lib/run
@@ -17,7 +18,8 @@
 -- Messages without a run have run = '' and no bookkeeping.
 --
 -- The record of a message may be gone, evicted or deleted by hand, while its id still lies in a set
--- or in the bookkeeping. Whoever meets such an id takes it out there, and goes on.
+-- or in the bookkeeping. Whoever meets such an id takes it out of its sets, and goes on; the sweeper
+-- finds its run, and sets the bookkeeping right.
 
 local function hint(base, topic)
   redis.pcall('PUBLISH', queue_channel(base, topic), '')
@@ -43,25 +45,25 @@ local function take_out(base, topic, message_id)
   return redis.call('ZREM', topic_key(base, topic, 'dead'), message_id) == 1
 end
 
--- Forgets a message of a run whose record is gone.
+-- Takes a message whose record is gone out of its sets. Whose it was nobody knows here, and its run
+-- would count on it for ever: the sweeper seeks that run.
 -- @deferred
-local function forget_gone(...)
-  local base, run_id, topic, message_id = ...
-  local bookkeeping = run_queue_key(base, run_id)
-  redis.call('ZREM', held_key(base, run_id), topic .. '/' .. message_id)
-  local count = take_out(base, topic, message_id) and 'dead' or 'n'
-  if redis.call('HDEL', bookkeeping, 'message:' .. message_id) == 1 then
-    redis.call('HINCRBY', bookkeeping, count, '-1')
-  end
-  for _, place in ipairs({ 'leased', 'wake' }) do
-    if redis.call('HGET', bookkeeping, place) == message_id then
-      redis.call('HDEL', bookkeeping, place)
-    end
-  end
+local function lose(...)
+  local base, topic, message_id, is_dead = ...
+  local count = (take_out(base, topic, message_id) or is_dead) and 'dead/' or 'n/'
+  redis.call('ZADD', lost_key(base), 'NX', now(), count .. message_id)
+end
+
+-- Ends the search for the run of a lost message; whether it was a dead letter.
+-- @deferred
+local function find(...)
+  local base, message_id = ...
+  redis.call('ZREM', lost_key(base), 'n/' .. message_id)
+  return redis.call('ZREM', lost_key(base), 'dead/' .. message_id) == 1
 end
 
 -- The message that a run's bookkeeping names in a place, unless its record is gone; then it is
--- forgotten, or nothing would ever take its place again.
+-- lost, or nothing would ever take its place again.
 local function named(base, run_id, place)
   local bookkeeping = run_queue_key(base, run_id)
   local message_id = redis.call('HGET', bookkeeping, place)
@@ -73,7 +75,7 @@ local function named(base, run_id, place)
     return message_id
   end
   redis.call('HDEL', bookkeeping, place)
-  forget_gone(base, run_id, topic or '', message_id)
+  lose(base, topic or '', message_id)
 end
 
 -- The message that stands for this one already, if any: itself, when its request is sent again
@@ -187,7 +189,7 @@ local function unhold(base, run_id, message_id)
       hint(base, topic)
       return
     end
-    forget_gone(base, run_id, topic, held_id)
+    lose(base, topic, held_id)
     next_held = redis.call('ZPOPMIN', held_key(base, run_id))
   end
 end

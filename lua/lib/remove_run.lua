@@ -48,14 +48,14 @@ end
 
 local function remove_message(base, run_id, topic, message_id)
   local message = load_message(message_key(base, topic, message_id))
-  if not message then
-    forget_gone(base, run_id, topic, message_id)
-    return
-  end
   redis.call('ZREM', held_key(base, run_id), topic .. '/' .. message_id)
   local is_dead = take_out(base, topic, message_id)
+  if message then
+    settle(base, topic, message_id, message)
+  else
+    is_dead = find(base, message_id) or is_dead
+  end
   redis.call('HINCRBY', run_queue_key(base, run_id), is_dead and 'dead' or 'n', '-1')
-  settle(base, topic, message_id, message)
   delete_message(base, topic, message_id, run_id)
 end
 

@@ -67,7 +67,7 @@ local function look_at(key, message_id)
       is_replay = fields[2] == 'wake' or fields[2] == 'replay',
     }
   end
-  take_out(base, topic, message_id)
+  lose(base, topic, message_id)
   dropped[#dropped + 1] = message_id
 end
 

@@ -1,4 +1,5 @@
--- Frees the leases of workers that are gone, a bounded number at a time.
+-- Frees the leases of workers that are gone, a bounded number at a time. And looks at a few dead
+-- letters: nobody else comes by one whose record is gone, and its run would wait for an operator.
 --
 -- KEYS: leased
 -- ARGV: base, topic, max_lost
@@ -8,6 +9,14 @@
 -- @include lib/clock
 -- @include lib/lease
 
+local LETTERS = 10
+
 local dropped = {}
 local expired = expire_leases(base, topic, now(), max_lost, dropped)
+for _, message_id in ipairs(redis.call('ZRANDMEMBER', topic_key(base, topic, 'dead'), LETTERS)) do
+  if not is_stored(base, topic, message_id) then
+    lose(base, topic, message_id)
+    dropped[#dropped + 1] = message_id
+  end
+end
 return { 'OK', tostring(expired), dropped }

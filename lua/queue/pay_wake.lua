@@ -24,7 +24,7 @@ local function has_replay(at)
     for _, each in ipairs(found) do
       local kind = redis.call('HGET', message_key(base, each.topic, each.id), 'kind')
       if not kind then
-        forget_gone(base, run_id, each.topic, each.id)
+        lose(base, each.topic, each.id)
       elseif kind ~= 'step' then
         local due_at = redis.call('ZSCORE', topic_key(base, each.topic, 'due'), each.id)
         if due_at and tonumber(due_at) <= tonumber(at)

@@ -14,6 +14,8 @@ for _, message_id in ipairs(message_ids) do
     local message = load_message(message_key(base, topic, message_id))
     if message then
       forget_letter(base, at, topic, message_id, message)
+    else
+      lose(base, topic, message_id, true)
     end
     count = count + 1
   elseif resend ~= '' and redis.call('EXISTS', message_key(base, topic, message_id)) == 0 then

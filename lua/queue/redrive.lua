@@ -21,6 +21,7 @@ local at = now()
 local fields = redis.call('HMGET', message, 'run', 'kind', 'step', 'key', 'queue', 'deployment',
   'headers', 'body')
 if not fields[1] then
+  lose(base, topic, message_id, true)
   return { 'MESSAGE_NOT_FOUND' }
 end
 local bare = is_bare(base, fields[1])

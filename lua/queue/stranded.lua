@@ -1,10 +1,11 @@
 -- Looks for runs and steps that nobody may be seeing to: what has been owed a message, and runs
--- that have had none, for `interval` ms. Each is judged again when it is rescued.
+-- that have had none, for `interval` ms. Each is judged again when it is rescued. And for messages
+-- whose run is to be sought: not before a run that was just being created is there.
 --
--- KEYS: owed, parked
+-- KEYS: owed, parked, lost
 -- ARGV: base, interval, limit
--- Returns: OK owed parked, each a list of run, step or empty, queue name last used or empty,
---   workflow, execution context of the run, step name
+-- Returns: OK owed parked lost; the former each a list of run, step or empty, queue name last used
+--   or empty, workflow, execution context of the run, step name; lost the members of that index
 --
 -- @unwaited
 -- @include lib/clock
@@ -33,4 +34,4 @@ end
 for i, run_id in ipairs(oldest(parked)) do
   idle[i] = describe(run_id, '')
 end
-return { 'OK', debts, idle }
+return { 'OK', debts, idle, oldest(lost) }

@@ -224,6 +224,11 @@ class Keys:
         return f"{self.base}parked"
 
     @property
+    def lost(self) -> str:
+        """Messages whose record is gone, and whose run the sweeper seeks."""
+        return f"{self.base}lost"
+
+    @property
     def token_numbers(self) -> str:
         """Counts reservations of tokens, with several partitions."""
         return f"{self.base}tokens:numbers"

@@ -53,6 +53,8 @@ class Sweeper:
         self._connection = connection
         self._keys = keys
         self._ids = ids
+        self._search: tuple[list[bytes], bytes] | None = None
+        """Lost messages, and the run up to which all runs were asked for them."""
 
     async def sweep(self) -> dict[str, int]:
         """Do one round; how many of each were recovered.
@@ -64,8 +66,10 @@ class Sweeper:
         """
         expired = await self._expire_leases()
         queued = woken = 0
-        for _ in range(_MAX_LOOKS):
-            debts, idle = await self._look()
+        for number in range(_MAX_LOOKS):
+            debts, idle, lost = await self._look()
+            if number == 0:
+                await self._mend(lost)
             runs = [each for each in debts if not each.step_id]
             steps = [each for each in debts if each.step_id]
             queued += await self._rescue_all(self._pay_step, steps)
@@ -99,15 +103,40 @@ class Sweeper:
                 tell_dropped(topic, reply[2])
         return total
 
-    async def _look(self) -> tuple[list[_Candidate], list[_Candidate]]:
-        """Debts, and runs without a message, that are older than the interval."""
+    async def _look(self) -> tuple[list[_Candidate], list[_Candidate], list[bytes]]:
+        """Debts, runs without a message, and lost messages, that are older than the interval."""
         keys = self._keys
         reply = await self._connection.call(
             "queue/stranded",
-            {"owed": keys.owed, "parked": keys.parked},
+            {"owed": keys.owed, "parked": keys.parked, "lost": keys.lost},
             {"base": keys.base, "interval": self._interval, "limit": str(_AT_ONCE)},
         )
-        return [_candidate(row) for row in reply[1]], [_candidate(row) for row in reply[2]]
+        debts, idle = ([_candidate(row) for row in rows] for rows in reply[1:3])
+        return debts, idle, reply[3]
+
+    async def _mend(self, lost: list[bytes]) -> None:
+        """Seek the runs of messages that are lost, among some of the runs in one round.
+
+        Rounds of others that seek the same do no harm: what one has found the others don't miss.
+        """
+        sought, before = self._search or (lost, b"")
+        keys = self._keys
+        for _ in range(_MAX_LOOKS if sought else 0):
+            reply = await self._connection.call(
+                "queue/mend",
+                {"lost": keys.lost, "runs": keys.runs},
+                {"base": keys.base, "before": before, "members": sought},
+            )
+            for run_id, message_id in reply[2]:
+                logger.error(
+                    "run %s has lost its message %s: the server has no record of it any more",
+                    run_id.decode(),
+                    message_id.decode(),
+                )
+            before = reply[1]
+            self._search = (sought, before) if before else None
+            if not before:
+                break
 
     async def _rescue_all(
         self, rescue: Callable[[_Candidate], Awaitable[bool]], candidates: Sequence[_Candidate]

@@ -104,6 +104,7 @@ class RedisWorld:
         self.queue = Queue(self._connection, ids)
         self.streams = Streams(self._connection)
         self._ids = ids
+        self._sweepers: dict[int, Sweeper] = {}
 
     @classmethod
     def from_env(cls, **options: Any) -> Self:
@@ -176,9 +177,12 @@ class RedisWorld:
 
     async def _sweep_one(self, keys: Keys) -> dict[str, int]:
         janitor = Janitor(self._connection, keys)
+        sweeper = self._sweepers.setdefault(
+            keys.number, Sweeper(self._connection, keys, self._ids)
+        )
         began = time.monotonic()
         try:
-            recovered = await Sweeper(self._connection, keys, self._ids).sweep()
+            recovered = await sweeper.sweep()
         except WorldError:
             # A server without memory refuses messages at once, and the janitor makes room. One
             # that was tried for long is away.

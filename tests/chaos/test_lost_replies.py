@@ -411,15 +411,36 @@ async def park(world: RedisWorld, clock: ManualClock) -> None:
     await clock.advance(100)
 
 
-def sweeping(script: str, prepare: Prepare) -> Case:
+async def lose_messages(world: RedisWorld, clock: ManualClock) -> None:
+    """One that is due, the leased one of a run that holds another, and a dead letter."""
+    third = RUN[:-1] + "Z"
+    for run_id in (RUN, OTHER, third):
+        await create_run(world, run_id, "running")
+    keys = world.connection.keys
+    lost = [await bury(world, content(0, third))]
+    lost.append(await send(world, content(1, RUN)))
+    await claim_one(world, lease=60)
+    await send(world, content(2, RUN))
+    lost.append(await send(world, wake(OTHER)))
+    await world.connection.execute(*(("DEL", keys.message(TOPIC, each)) for each in lost))
+    assert await world.queue.claim(TOPIC) == []
+    await clock.advance(30)
+    await world.queue.purge_dead_letters(TOPIC)
+    await clock.advance(70)
+    await world.queue.claim(TOPIC, lease=600)
+    await clock.advance(100)
+
+
+def sweeping(script: str, prepare: Prepare, **more: Any) -> Case:
     """A round of the sweeper, whose counts are of what it knows to have done itself."""
-    return Case(script, lambda world, _: world.sweep(), prepare, answers=False)
+    return Case(script, lambda world, _: world.sweep(), prepare, answers=False, **more)
 
 
 SWEEPS: Final[dict[str, Case]] = {
     "expired leases": sweeping("queue/expire", lose_leases),
     "a wake that is owed": sweeping("queue/pay_wake", owe_a_wake),
     "a step that is owed its message": sweeping("queue/pay_step", owe_a_step),
+    "lost messages": sweeping("queue/mend", lose_messages, options=MORTAL),
     "a run without messages": sweeping("queue/unpark", park),
 }
 

@@ -224,3 +224,253 @@ async def test_its_run_is_removed(backend: Backend, world: RedisWorld) -> None:
     assert await world.prune(0) == 1
     await check_invariants(world)
     assert await claimed_ids(world) == []
+
+
+# -- its run is not left behind ----------------------------------------------------------------
+
+INTERVAL: Final = 15
+"""Seconds of the default `sweep_interval`."""
+
+Losing = Callable[[RedisWorld, str], Awaitable[list[str]]]
+"""Brings messages of a run about; those whose records go."""
+
+
+async def _due_wake(world: RedisWorld, run_id: str) -> list[str]:
+    return [await send(world, wake(run_id))]
+
+
+async def _due_replay(world: RedisWorld, run_id: str) -> list[str]:
+    return [await send(world, content(1, run_id))]
+
+
+async def _delayed(world: RedisWorld, run_id: str) -> list[str]:
+    return [await send(world, content(1, run_id), delay=20)]
+
+
+async def _leased(world: RedisWorld, run_id: str) -> list[str]:
+    sent = await send(world, content(1, run_id))
+    await claim_one(world, lease=30)
+    return [sent]
+
+
+async def _leased_before_a_held_one(world: RedisWorld, run_id: str) -> list[str]:
+    lost = await _leased(world, run_id)
+    await send(world, content(2, run_id))
+    assert await claimed_ids(world) == []
+    return lost
+
+
+async def _held(world: RedisWorld, run_id: str) -> list[str]:
+    await _leased(world, run_id)
+    sent = await send(world, content(2, run_id))
+    assert await claimed_ids(world) == []
+    return [sent]
+
+
+async def _held_before_another(world: RedisWorld, run_id: str) -> list[str]:
+    lost = await _held(world, run_id)
+    await send(world, content(3, run_id))
+    assert await claimed_ids(world) == []
+    return lost
+
+
+async def _held_and_due(world: RedisWorld, run_id: str) -> list[str]:
+    return [*await _held(world, run_id), await send(world, wake(run_id))]
+
+
+async def _postponed(world: RedisWorld, run_id: str) -> list[str]:
+    sent = await send(world, content(1, run_id))
+    await world.queue.postpone(await claim_one(world), 20)
+    return [sent]
+
+
+async def _bury(world: RedisWorld, payload: dict[str, Any]) -> str:
+    sent = await send(world, payload)
+    for _ in range(world.config.max_failures):
+        await world.queue.retry(await claim_one(world), error="no", delay=0)
+    return sent
+
+
+async def _dead(world: RedisWorld, run_id: str) -> list[str]:
+    return [await _bury(world, content(1, run_id))]
+
+
+async def _dead_step(world: RedisWorld, run_id: str) -> list[str]:
+    await e.write(world, run_id, e.step_created("s"))
+    return [await _bury(world, step("s", run_id))]
+
+
+async def _due_step(world: RedisWorld, run_id: str) -> list[str]:
+    await e.write(world, run_id, e.step_created("s"))
+    return [await send(world, step("s", run_id), idempotency_key="s")]
+
+
+async def _leased_step(world: RedisWorld, run_id: str) -> list[str]:
+    lost = await _due_step(world, run_id)
+    await claim_one(world, lease=30)
+    return lost
+
+
+STATES: Final[dict[str, Losing]] = {
+    "due wake": _due_wake,
+    "due replay": _due_replay,
+    "delayed": _delayed,
+    "leased": _leased,
+    "leased, one held": _leased_before_a_held_one,
+    "held": _held,
+    "held, one behind it": _held_before_another,
+    "held and due": _held_and_due,
+    "postponed": _postponed,
+    "dead": _dead,
+    "dead step": _dead_step,
+    "due step": _due_step,
+    "leased step": _leased_step,
+}
+
+
+async def bookkeeping(world: RedisWorld, run_id: str) -> dict[bytes, bytes]:
+    keys = world.connection.partitions.of(run_id)
+    (found,) = await world.connection.execute(("HGETALL", keys.of_run(run_id).queue))
+    pairs = [*found.items()] if isinstance(found, dict) else [*zip(found[::2], found[1::2])]
+    return dict(pairs)
+
+
+async def work(clocked: Clocked, rounds: int) -> list[Any]:
+    """What claims and sweeps alone bring about, each message being done at once."""
+    world, clock = clocked
+    got = []
+    for _ in range(rounds):
+        for message in await world.queue.claim(TOPIC):
+            got.append(message)
+            assert await world.queue.ack(message)
+        await clock.advance(INTERVAL)
+        await world.sweep()
+    return got
+
+
+# Contract: 7.no run is left behind
+@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize("state", STATES)
+async def test_its_run_is_woken(
+    backend: Backend, caplog: pytest.LogCaptureFixture, state: str, partitions: int
+) -> None:
+    options = {"max_failures": 2, "partitions": partitions, "library": ManualClock.library()}
+    async with backend.world(**options) as world:
+        clock = await ManualClock(world).set()
+        run_id = await start_run(world)
+        lost = await STATES[state](world, run_id)
+        others = {
+            name.removeprefix(b"message:").decode()
+            for name in await bookkeeping(world, run_id)
+            if name.startswith(b"message:")
+        } - {*lost}
+        evict(backend, *lost)
+        got = await work((world, clock), 10)
+        ids = {message.message_id for message in got}
+        assert {message.run_id for message in got} == {run_id}
+        assert ids >= others
+        assert ids - others, "it was not woken"
+        assert any(message.is_step for message in got) == state.endswith("step")
+        book = await bookkeeping(world, run_id)
+        assert int(book[b"n"]) <= 1
+        assert int(book.get(b"dead", b"0")) == 0
+        told = [r.args[1] for r in caplog.records if "has lost its message" in r.getMessage()]
+        assert sorted(told) == sorted(lost)
+        await check_invariants(world)
+
+
+# Contract: 7.no run is left behind
+@pytest.mark.parametrize("finder", ["claim", "sweep"])
+@pytest.mark.parametrize("state", ["due wake", "leased", "dead"])
+async def test_it_is_not_found_too_early(
+    backend: Backend, caplog: pytest.LogCaptureFixture, state: str, finder: str
+) -> None:
+    """Until its run is found, nothing is wrong but that."""
+    options = {"max_failures": 2, "library": ManualClock.library()}
+    async with backend.world(**options) as world:
+        clock = await ManualClock(world).set()
+        run_id = await start_run(world)
+        evict(backend, *await STATES[state](world, run_id))
+        await clock.advance(30)
+        if finder == "claim":
+            assert await claimed_ids(world) == []
+        await world.sweep()
+        await world.queue.claim(TOPIC)
+        await check_invariants(world)
+
+
+# Contract: 7.no run is left behind
+async def test_a_message_after_it_is_the_last_one(backend: Backend, clocked: Clocked) -> None:
+    """The count of the run is right again, so that its end parks the run."""
+    world, clock = clocked
+    run_id = await start_run(world)
+    evict(backend, await send(world, content(1, run_id)))
+    assert await claimed_ids(world) == []
+    await work((world, clock), 2)
+    sent = await send(world, content(2, run_id))
+    got = await work((world, clock), 5)
+    assert sent in [message.message_id for message in got]
+    assert len(got) > 1
+    await check_invariants(world)
+
+
+# Contract: 7.no run is left behind
+async def test_it_is_sought_among_many_runs(backend: Backend, clocked: Clocked) -> None:
+    """More than one script looks at; and what belongs to no run is given up."""
+    world, clock = clocked
+    run_id = await start_run(world)
+    lost = [await send(world, content(n, run_id)) for n in range(3)]
+    lost.append(await send(world, health_check(1)))
+    evict(backend, *lost)
+    for _ in range(205):
+        await finish_run(world, await start_run(world))
+    assert await claimed_ids(world) == []
+    got = await work((world, clock), 6)
+    assert got
+    (left,) = await world.connection.execute(("EXISTS", world.connection.keys.lost))
+    assert left == 0
+    await check_invariants(world)
+
+
+# Contract: 7.no run is left behind
+async def test_a_search_goes_on_at_the_next_sweep(
+    backend: Backend, clocked: Clocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redis_world.sweeper._MAX_LOOKS", 1)
+    world, clock = clocked
+    run_id = await start_run(world)
+    evict(backend, await send(world, content(1, run_id)))
+    for _ in range(205):
+        await finish_run(world, await start_run(world))
+    assert {message.run_id for message in await work((world, clock), 8)} == {run_id}
+
+
+# Contract: 5.run retention
+@pytest.mark.parametrize("state", ["due replay", "dead", "held"])
+async def test_a_run_that_is_over_is_forgotten(backend: Backend, state: str) -> None:
+    options = {"max_failures": 2, "library": ManualClock.library()}
+    async with backend.world(**options) as world:
+        clock = await ManualClock(world).set()
+        run_id = await start_run(world)
+        evict(backend, *await STATES[state](world, run_id))
+        await finish_run(world, run_id)
+        assert await bookkeeping(world, run_id)
+        await work((world, clock), 10)
+        assert await bookkeeping(world, run_id) == {}
+        await check_invariants(world)
+
+
+# Contract: 5.run retention
+@pytest.mark.parametrize("state", ["due replay", "dead"])
+async def test_a_run_may_be_removed_before_it_is_found(backend: Backend, state: str) -> None:
+    options = {"max_failures": 2, "library": ManualClock.library()}
+    async with backend.world(**options) as world:
+        await ManualClock(world).set()
+        run_id = await start_run(world)
+        evict(backend, *await STATES[state](world, run_id))
+        await world.queue.claim(TOPIC)
+        await world.queue.purge_dead_letters(TOPIC)
+        await finish_run(world, run_id)
+        assert await world.prune(0) == 1
+        assert await bookkeeping(world, run_id) == {}
+        await check_invariants(world)

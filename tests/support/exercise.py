@@ -163,6 +163,7 @@ async def _strand(world: RedisWorld, run_id: str) -> None:
     await new_run(world)
     await write(world, run_id, step_created("step_9"))
     connection = world.connection
+    await connection.execute(("ZADD", connection.keys.lost, 1, "n/msg_unknown"))
     for index in (connection.keys.owed, connection.keys.parked):
         (members,) = await connection.execute(("ZRANGE", index, 0, -1))
         assert members

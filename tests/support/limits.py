@@ -72,6 +72,7 @@ class Lab:
             self._one_hook_id,
             self._messages,
             self._debts,
+            self._lost_records,
             self._payloads,
         ):
             await part()
@@ -338,6 +339,29 @@ class Lab:
         await send(world, {"runId": resting})
         for message in await world.queue.claim(TOPIC):
             await world.queue.ack(message)
+        await self.look()
+        await self.clock.advance(60)
+        await world.sweep()
+
+    async def _lost_records(self) -> None:
+        """Messages of steps of one run whose records are gone, among those of many runs."""
+        world = self.world
+        run_id = await e.new_run(world)
+        count = min(FEW, self.size.entities)
+        await self.fill.fill(
+            numbered(count - 1), self._write(run_id, e.step_created(f"step_{MARK}"))
+        )
+        payload = {"runId": run_id, "stepId": f"step_{MARK}", "stepName": "s"}
+        await self.fill.fill(
+            numbered(count - 1), lambda: world.queue.send(OTHER_NAME, payload)
+        )
+        (ids,) = await world.connection.execute(
+            ("ZRANGE", world.connection.keys.topic(OTHER_TOPIC, "due"), 0, -1)
+        )
+        names = [world.connection.keys.message(OTHER_TOPIC, each.decode()) for each in ids]
+        await world.connection.execute(*(("DEL", name) for name in names))
+        while await world.queue.claim(OTHER_TOPIC, limit=1000):
+            pass
         await self.look()
         await self.clock.advance(60)
         await world.sweep()

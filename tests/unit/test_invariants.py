@@ -754,6 +754,10 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "an idle run that nobody knows": (do("zrem", KEYS.parked, RESILIENT), "parked: wrun_"),
     "a busy run that is parked": (do("zadd", KEYS.parked, {MAIN: 1}), f"parked: {MAIN} must not"),
     "a finished run that is parked": (do("zadd", KEYS.parked, {DONE: 1}), f"parked: {DONE} must"),
+    "a message that is sought": (
+        lambda c: c.zadd(KEYS.lost, {f"n/{c.hget(RUN.queue, 'wake').decode()}": 1}),
+        "is there",
+    ),
     "a debt of no run": (do("zadd", KEYS.owed, {"x/y/z": 1}), "owed: x/y/z is of a run that is"),
     "a step without a message": (
         do("zrem", KEYS.owed, f"{MAIN}/begun"),

@@ -61,6 +61,7 @@ OF_LUA: Final[dict[str, tuple[int, Callable[..., str]]]] = {
     "done_channel": (1, lambda run: KEYS.of_run(run).done),
     "owed_key": (0, lambda: KEYS.owed),
     "parked_key": (0, lambda: KEYS.parked),
+    "lost_key": (0, lambda: KEYS.lost),
     "runs_key": (0, lambda: KEYS.runs),
     "all_hooks_key": (0, lambda: KEYS.all_hooks),
     "topics_key": (0, lambda: KEYS.topics),
@@ -140,7 +141,7 @@ def known_keys(keys: Keys) -> str:
         *(run.step(some), run.hooks, run.hook(some), run.waits, run.wait_states),
         *(run.streams, run.stream(some), run.writers(some), run.queue, run.held),
         *(run.ops, keys.owed, keys.parked, keys.finished, keys.retained, keys.cleaning),
-        *(keys.token_numbers, keys.reservations, keys.releases),
+        *(keys.token_numbers, keys.reservations, keys.releases, keys.lost),
     ]
     text = r"[A-Za-z0-9_.%-]+"
     return "|".join(

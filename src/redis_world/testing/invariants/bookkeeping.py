@@ -32,7 +32,11 @@ def violations_of_bookkeeping(
         wrong += (f"{keys.queue}: {p}" for p in _of_steps(book, real))
         wrong += (f"{keys.queue}: {p}" for p in _of_wake(run_id, book, messages))
         wrong += (f"{keys.queue}: {p}" for p in _of_topics(book, real))
-        held = snapshot.zset("run:held", run_id)
+        held = {
+            member: score
+            for member, score in snapshot.zset("run:held", run_id).items()
+            if member.rpartition("/")[2] not in real.lost
+        }
         if held != real.held:
             wrong.append(f"{keys.held} has {held}, held are in truth {real.held}")
         if book and not snapshot.is_live(run_id) and not real.outstanding and not real.dead:
@@ -83,6 +87,8 @@ def _of_wake(run_id: str, book: Hash, messages: Messages) -> Iterable[str]:
         return
     wake = text(book["wake"])
     message = messages.by_id.get(wake)
+    if wake in messages.lost:
+        return
     if message is None or (message.text("kind"), message.text("run")) != ("wake", run_id):
         yield f"wake is {wake}, which is no wake of the run"
     elif message.place not in {"due", "held"} or any(

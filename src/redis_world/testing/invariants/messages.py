@@ -55,6 +55,7 @@ class RunMessages:
         held: `<topic>/<id>` of what is held, by due time.
         steps: step -> ids of its outstanding messages.
         topics: id -> topic, of all of them.
+        lost: ids of those whose record is gone, and that the run still counts on.
     """
 
     outstanding: int = 0
@@ -64,6 +65,7 @@ class RunMessages:
     held: Scores = field(default_factory=dict)
     steps: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     topics: dict[str, str] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
 
     def add(self, message: StoredMessage) -> None:
         self.topics[message.id] = message.topic
@@ -75,6 +77,18 @@ class RunMessages:
                 self.leased.append(message.id)
         if message.text("kind") == "step" and message.is_outstanding:
             self.steps[message.text("step")].append(message.id)
+
+    def add_lost(self, message_id: str, topic: str, count: str, book: Hash) -> None:
+        """Add one whose record is gone: until it is found, the bookkeeping is as it was."""
+        self.lost.add(message_id)
+        self.topics[message_id] = topic
+        self.outstanding += count == "n"
+        self.dead += count == "dead"
+        if text(book.get("leased", b"")) == message_id:
+            self.leased.append(message_id)
+        for name, holder in book.items():
+            if name.startswith("step:") and text(holder) == message_id:
+                self.steps[name.removeprefix("step:")].append(message_id)
 
 
 class Messages:
@@ -103,6 +117,19 @@ class Messages:
             if place == "held":
                 member = f"{topic}/{message_id}"
                 self.of_run[run_id].held[member] = self.places[topic, message_id]["held"]
+        self.lost = {
+            message_id: count
+            for count, _, message_id in (each.partition("/") for each in snapshot.zset("lost"))
+        }
+        """Messages whose run is sought, since their record is gone -> the count that has them."""
+        for name in snapshot.of_kind("run:queue") if self.lost else ():
+            book = snapshot.hash("run:queue", name.owner)
+            for field_name, topic_name in book.items():
+                message_id = field_name.removeprefix("message:")
+                if message_id != field_name and message_id in self.lost:
+                    self.of_run[name.owner].add_lost(
+                        message_id, text(topic_name), self.lost[message_id], book
+                    )
 
 
 def violations_of_messages(snapshot: Snapshot, messages: Messages) -> list[str]:
@@ -119,6 +146,10 @@ def violations_of_messages(snapshot: Snapshot, messages: Messages) -> list[str]:
         if message is not None:
             score = messages.places.get((topic, message_id), {}).get(message.place)
             wrong += (f"{message.spelled} {problem}" for problem in _of_message(message, score))
+    wrong += (
+        f"lost: {message_id} is there"
+        for message_id in sorted({*messages.lost} & {*messages.by_id})
+    )
     topics = {name.owner for name in snapshot.texts if name.kind.startswith("queue:")}
     known = {member for members in snapshot.sets.values() for member in members}
     wrong += (f"topics: {topic} is missing" for topic in sorted(topics - known))
@@ -176,8 +207,10 @@ def _of_keys(snapshot: Snapshot, messages: Messages) -> Iterable[str]:
         holders.add((topic, holder))
         message = messages.stored.get((topic, holder))
         run, _, key = name.name.partition("/")
-        if message is None:
+        if message is None and holder not in messages.lost:
             yield f"{spelled} names {holder}, which is not there"
+        elif message is None:
+            continue
         elif (message.text("run"), message.text("key")) != (unquote(run), unquote(key)):
             yield f"{spelled} names {holder}, which has another key"
         elif not message.is_outstanding:
