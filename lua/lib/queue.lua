@@ -18,8 +18,8 @@
 -- Messages without a run have run = '' and no bookkeeping.
 --
 -- The record of a message may be gone, evicted or deleted by hand, while its id still lies in a set
--- or in the bookkeeping. Whoever meets such an id takes it out of its sets, and goes on; the sweeper
--- finds its run, and sets the bookkeeping right.
+-- or in the bookkeeping. Whoever meets such an id takes it out of its sets, and goes on; the
+-- sweeper finds its run, and sets the bookkeeping right.
 
 local function hint(base, topic)
   redis.pcall('PUBLISH', queue_channel(base, topic), '')
@@ -62,6 +62,31 @@ local function find(...)
   return redis.call('ZREM', lost_key(base), 'dead/' .. message_id) == 1
 end
 
+-- The leased replay of a run has ended, in whatever way: the first held one is due again,
+-- under the time at which it was due before.
+local function unhold(base, run_id, message_id)
+  if run_id == '' then
+    return
+  end
+  local bookkeeping = run_queue_key(base, run_id)
+  if redis.call('HGET', bookkeeping, 'leased') ~= message_id then
+    return
+  end
+  redis.call('HDEL', bookkeeping, 'leased')
+  local next_held = redis.call('ZPOPMIN', held_key(base, run_id))
+  while next_held[1] do
+    local topic, held_id = string.match(next_held[1], '^(.*)/(.*)$')
+    redis.call('ZREM', topic_key(base, topic, 'held'), held_id)
+    if is_stored(base, topic, held_id) then
+      redis.call('ZADD', topic_key(base, topic, 'due'), next_held[2], held_id)
+      hint(base, topic)
+      return
+    end
+    lose(base, topic, held_id)
+    next_held = redis.call('ZPOPMIN', held_key(base, run_id))
+  end
+end
+
 -- The message that a run's bookkeeping names in a place, unless its record is gone; then it is
 -- lost, or nothing would ever take its place again.
 local function named(base, run_id, place)
@@ -74,6 +99,7 @@ local function named(base, run_id, place)
   if topic and is_stored(base, topic, message_id) then
     return message_id
   end
+  unhold(base, run_id, message_id)
   redis.call('HDEL', bookkeeping, place)
   lose(base, topic or '', message_id)
 end
@@ -166,31 +192,6 @@ local function settle(base, topic, message_id, message)
     if redis.call('HGET', bookkeeping, place) == message_id then
       redis.call('HDEL', bookkeeping, place)
     end
-  end
-end
-
--- The leased replay of a run has ended, in whatever way: the first held one is due again,
--- under the time at which it was due before.
-local function unhold(base, run_id, message_id)
-  if run_id == '' then
-    return
-  end
-  local bookkeeping = run_queue_key(base, run_id)
-  if redis.call('HGET', bookkeeping, 'leased') ~= message_id then
-    return
-  end
-  redis.call('HDEL', bookkeeping, 'leased')
-  local next_held = redis.call('ZPOPMIN', held_key(base, run_id))
-  while next_held[1] do
-    local topic, held_id = string.match(next_held[1], '^(.*)/(.*)$')
-    redis.call('ZREM', topic_key(base, topic, 'held'), held_id)
-    if is_stored(base, topic, held_id) then
-      redis.call('ZADD', topic_key(base, topic, 'due'), next_held[2], held_id)
-      hint(base, topic)
-      return
-    end
-    lose(base, topic, held_id)
-    next_held = redis.call('ZPOPMIN', held_key(base, run_id))
   end
 end
 

@@ -352,9 +352,7 @@ class Lab:
             numbered(count - 1), self._write(run_id, e.step_created(f"step_{MARK}"))
         )
         payload = {"runId": run_id, "stepId": f"step_{MARK}", "stepName": "s"}
-        await self.fill.fill(
-            numbered(count - 1), lambda: world.queue.send(OTHER_NAME, payload)
-        )
+        await self.fill.fill(numbered(count - 1), lambda: world.queue.send(OTHER_NAME, payload))
         (ids,) = await world.connection.execute(
             ("ZRANGE", world.connection.keys.topic(OTHER_TOPIC, "due"), 0, -1)
         )
