@@ -8,7 +8,6 @@
 -- ARGV: base, before, members...
 -- Returns: OK next found, empty when the search is over; found are pairs of a run and a message
 --
--- @unwaited
 -- @include lib/clock
 -- @include lib/dead
 
