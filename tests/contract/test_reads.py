@@ -593,7 +593,7 @@ async def test_gets_of_what_is_not_there_raise(made: tuple[RedisWorld, str]) -> 
         (HookNotFoundError, "x", lambda: world.hooks.get("x")),
         (HookNotFoundError, "hook_1", lambda: world.hooks.get("hook_1", run_id=unknown)),
         (HookNotFoundError, "taken", lambda: world.hooks.get("taken")),
-        (HookNotFoundError, "Hook not found", lambda: world.hooks.get_by_token("x")),
+        (HookNotFoundError, "no live hook", lambda: world.hooks.get_by_token("x")),
         (EventNotFoundError, "not found", lambda: world.events.get(unknown, event_id(1))),
     ]
     for error, text, read in cases:

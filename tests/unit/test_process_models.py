@@ -5,26 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import ctypes
 import multiprocessing
-import os
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 
 import pytest
 
-from redis_world import RedisWorld, connection, ids
+from redis_world import RedisWorld, connection
 from redis_world.errors import WorldClosedError
 from redis_world.testing import check_invariants
 from redis_world.worker import Worker
 from support.backends import CLUSTER, Backend
-from support.events import event, log_types, new_run, new_run_id, run_created, write
+from support.events import event, new_run, new_run_id, run_created, write
 from support.until import until, wait_until
 
 T = TypeVar("T")
@@ -40,6 +41,8 @@ pytestmark = [
     pytest.mark.parametrize("backend", ["memory", "redis7", CLUSTER], indirect=True),
     # The children do nothing that another thread's lock could stop: that is what is tested.
     pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
+    # Coverage, where it is measured: a child had the package before.
+    pytest.mark.filterwarnings("ignore:Module redis_world was previously imported"),
 ]
 
 
@@ -329,83 +332,29 @@ def test_a_child_of_a_thread_beside_the_loop(
 # -- copies of one memory ------------------------------------------------------------------
 
 
-def in_a_copy(use: Callable[[], bytes]) -> bytes:
-    """Run something in a copy of this process that does not know that it is one.
+COPIES: Final = Path(__file__).parents[1] / "support" / "copies.py"
 
-    As after a snapshot of the memory: none of Python's own preparations for a fork is made.
-    """
-    reader, writer = os.pipe()
-    child = ctypes.PyDLL(None).fork()
-    if child == 0:  # pragma: no cover - it leaves no coverage behind
-        try:
-            os.write(writer, use())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        found = pipe.read()
-    os.waitpid(child, 0)
-    return found
+
+def run_copies(*arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, COPIES, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_copies_of_one_memory_make_other_ids(backend: Backend) -> None:
-    factory = ids.IdFactory()
-    now = 1_700_000_000_000
-    factory.run_id(now)
-
-    def make() -> bytes:
-        own = [ids.new_request_id() for _ in range(50)]
-        # In the millisecond of the copy, where the clock stood still or went back.
-        own += [factory.run_id(now) for _ in range(50)]
-        own += [factory.message_id(now - 1000) for _ in range(50)]
-        return " ".join(own).encode()
-
-    made = [each for _ in range(3) for each in in_a_copy(make).split()] + make().split()
-    assert len({*made}) == len(made) == 4 * 150
+    run_copies("ids")
     assert backend.namespaces == []
 
 
 def test_copies_of_one_memory_resume_a_hook_and_write_a_stream(backend: Backend) -> None:
-    """What the later one does is stored, too, not taken for a repetition of the other's."""
     if backend.is_memory:
         pytest.skip("copies of the process have no store in common")
-    world = backend.world()
-    loop = asyncio.new_event_loop()
-
-    async def begin() -> str:
-        run_id = await new_run(world)
-        await write(world, run_id, event("hook_created", "h", token="t"))
-        await world.streams.write(run_id, "out", b"first")
-        return run_id
-
-    async def go_on(name: bytes) -> None:
-        # The connections of the copy are the other one's.
-        world.connection._states.clear()
-        await write(world, run_id, event("hook_received", "h", payload=name))
-        await world.streams.write(run_id, "out", name)
-        await world.streams.write(run_id, "out", name)
-
-    def use() -> bytes:
-        loop.run_until_complete(go_on(b"copy"))
-        return b"done"
-
-    async def look() -> tuple[list[str], list[bytes]]:
-        await world.streams.close(run_id, "out")
-        found = await log_types(world, run_id), await chunks_of(world, run_id)
-        await world.aclose()
-        return found
-
-    run_id = loop.run_until_complete(begin())
-    kept = [*world.connection._states.values()]
-    assert in_a_copy(use) == b"done"
-    loop.run_until_complete(go_on(b"original"))
-    types, chunks = loop.run_until_complete(look())
-    assert types.count("hook_received") == 2
-    assert chunks == [b"first", b"copy", b"copy", b"original", b"original"]
-    for state in kept:
-        loop.run_until_complete(state.aclose())
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
+    run_copies("hook", backend.url, backend.namespace())
 
 
 # -- the clock -----------------------------------------------------------------------------
