@@ -21,7 +21,11 @@ def run(program: str) -> str:
     """Run a program in a process of its own, which forks as it likes; its stdout."""
     text = textwrap.dedent(PREPARE) + textwrap.dedent(program)
     done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", text],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout

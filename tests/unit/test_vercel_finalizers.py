@@ -63,6 +63,8 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
 async def test_finalizers_that_import_do_not_break_the_imports_of_a_replay(
     names: list[str],
 ) -> None:
+    # Since 3.12 Python itself has frozen something.
+    before = gc.get_freeze_count()
     async with memory_world() as world:
         VercelWorld(world)
         Heir.heirs[:] = names[::2]
@@ -71,4 +73,4 @@ async def test_finalizers_that_import_do_not_break_the_imports_of_a_replay(
                 Heir()
                 importlib.import_module(name)
         assert len(Heir.heirs) < MODULES / 4, "few finalizers had their turn"
-        assert gc.get_freeze_count() == 0
+        assert gc.get_freeze_count() <= before
