@@ -153,6 +153,24 @@ def test_a_frozen_node_delays_nobody_for_long(place: int, frozen: Callable[[], A
     assert nodes[place].asked == 1, "a node that hangs is sent nothing more"
 
 
+class SlowlyEnding(threading.Thread):
+    """Still there for a while after its work is done."""
+
+    def run(self) -> None:
+        super().run()
+        time.sleep(0.2)
+
+
+def test_a_node_that_has_answered_may_be_asked_again_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threading, "Thread", SlowlyEnding)
+    caller = SyncCaller(FakeCluster(*(FakeNode(good) for _ in NODES)), LIBRARY)
+    caller.open()
+    for _ in range(3):
+        assert caller.call_each("waits/get", CALLS) == [[b"OK"]] * 3
+
+
 def test_it_opens_beside_a_frozen_node_but_not_without_any(frozen: Callable[[], Any]) -> None:
     SyncCaller(FakeCluster(FakeNode(frozen), FakeNode(good), FakeNode(good)), LIBRARY).open()
     with pytest.raises(WorldUnavailableError):

@@ -60,8 +60,8 @@ class SyncCaller:
     def __init__(self, client: BlockingClient, library: ScriptLibrary) -> None:
         self._client = client
         self._library = library
-        # Node -> the thread that it still keeps waiting.
-        self._waiting: dict[Node, threading.Thread] = {}
+        self._unanswered: set[Node] = set()
+        """Nodes that still keep a thread waiting."""
 
     def open(self) -> None:
         """Connect to all nodes, so that later calls need no new connection.
@@ -145,24 +145,29 @@ class SyncCaller:
         answers: queue.SimpleQueue[tuple[Node, list[Any] | Exception]] = queue.SimpleQueue()
 
         def do(node: Node, each: _Work) -> None:
+            answer: list[Any] | Exception
             try:
-                answers.put((node, each()))
+                answer = each()
             except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise it to
-                answers.put(
-                    (node, error if isinstance(error, Exception) else RuntimeError(repr(error)))
-                )
+                answer = error if isinstance(error, Exception) else RuntimeError(repr(error))
+            # First: whoever has the answer may ask again before this thread has ended.
+            self._unanswered.discard(node)
+            answers.put((node, answer))
 
         found: dict[Node, list[Any] | Exception] = {}
         asked = 0
         for node, each in work.items():
-            earlier = self._waiting.get(node)
-            if earlier is not None and earlier.is_alive():
+            if node in self._unanswered:
                 found[node] = redis.exceptions.TimeoutError("an earlier call is unanswered")
                 continue
             name = "redis-world blocking call"
             thread = threading.Thread(target=do, args=(node, each), name=name, daemon=True)
-            self._waiting[node] = thread
-            thread.start()
+            self._unanswered.add(node)
+            try:
+                thread.start()
+            except BaseException:
+                self._unanswered.discard(node)
+                raise
             asked += 1
         end = time.monotonic() + _LONGEST_SECONDS
         for _ in range(asked):
