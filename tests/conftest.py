@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -46,6 +47,15 @@ async def clocked(backend: Backend) -> AsyncIterator[tuple[RedisWorld, ManualClo
     """An open World whose scripts see a clock that stands still, at first at the present."""
     async with backend.world(library=ManualClock.library()) as world:
         yield world, await ManualClock(world).set()
+
+
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT], ids=lambda value: value.name)
+def others_signal(request: pytest.FixtureRequest) -> Iterator[tuple[signal.Signals, list[int]]]:
+    """A signal that somebody else handles, and how often he did."""
+    handled: list[int] = []
+    before = signal.signal(request.param, lambda number, _: handled.append(number))
+    yield request.param, handled
+    signal.signal(request.param, before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -720,15 +720,6 @@ async def consumers(count: int) -> None:
     await until(begun, what="the workers")
 
 
-@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT], ids=lambda value: value.name)
-def others_signal(request: pytest.FixtureRequest) -> Iterator[tuple[signal.Signals, list[int]]]:
-    """A signal that somebody else handles, and how often he did."""
-    handled: list[int] = []
-    before = signal.signal(request.param, lambda number, _: handled.append(number))
-    yield request.param, handled
-    signal.signal(request.param, before)
-
-
 async def test_a_signal_stops_all_workers_of_a_process(
     others_signal: tuple[signal.Signals, list[int]],
 ) -> None:

@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -345,14 +345,6 @@ async def test_it_tells_what_it_has_released(
         await until(all_begun)
     assert "has ended: released 7 messages" in caplog.text
     assert (await world.queue.stats(TOPIC)).ready == 7
-
-
-@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT], ids=lambda value: value.name)
-def others_signal(request: pytest.FixtureRequest) -> Iterator[tuple[signal.Signals, list[int]]]:
-    handled: list[int] = []
-    before = signal.signal(request.param, lambda number, _: handled.append(number))
-    yield request.param, handled
-    signal.signal(request.param, before)
 
 
 async def test_signals_reach_the_programs_own_handlers_too(
