@@ -14,14 +14,17 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 
 import pytest
+from redis.asyncio.connection import AbstractConnection
 
 from redis_world import RedisWorld, connection
-from redis_world.errors import WorldClosedError
+from redis_world.connection.wires import _made_by
+from redis_world.errors import WorldClosedError, WorldUnavailableError
 from redis_world.testing import check_invariants
 from redis_world.worker import Worker
 from support.backends import CLUSTER, Backend
@@ -455,6 +458,51 @@ async def test_who_is_left_behind_by_the_end_is_told(
         with pytest.raises(WorldClosedError):
             await left
     await until(lambda: not connections())
+
+
+@pytest.mark.parametrize("use", LEFT_BEHIND, ids=lambda use: use.__name__)
+async def test_an_end_that_is_cancelled_closes_everything(
+    backend: Backend, use: Callable[[RedisWorld, str], Coroutine[Any, Any, None]]
+) -> None:
+    """As `asyncio.run` does it with what another thread has told to end; at each of its turns."""
+    turns, is_over = 0, False
+    while not is_over:
+        turns += 1
+        world = backend.world()
+        run_id = await new_run(world)
+        left = asyncio.create_task(use(world, run_id))
+        await until(partial(is_heard, world))
+        opened = connections_of(world)
+        assert opened
+        assert all(map(is_connected, opened))
+        ending = asyncio.create_task(world.aclose())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        is_over = ending.done()
+        ending.cancel()
+        ended, _ = await asyncio.wait({ending, left}, timeout=LONG)
+        assert ended == {ending, left}, turns
+        assert isinstance(left.exception(), WorldClosedError | WorldUnavailableError), turns
+        await until(partial(all_closed, opened))
+    assert turns > 2
+
+
+def connections_of(world: RedisWorld) -> list[AbstractConnection]:
+    (state,) = world.connection._states.values()
+    clients = [*state.routes.clients, *state._subscribers]
+    return [each for client in clients for each in _made_by(client.connection_pool)]
+
+
+def is_connected(connection: AbstractConnection) -> bool:
+    return connection._writer is not None
+
+
+def all_closed(connections: list[AbstractConnection]) -> bool:
+    return not any(map(is_connected, connections))
+
+
+def is_heard(world: RedisWorld) -> bool:
+    return bool(world.connection.hub._present)
 
 
 async def test_the_end_is_that_of_all_threads(

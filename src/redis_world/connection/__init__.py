@@ -161,17 +161,20 @@ class _LoopState:
             await anext(self._guardian)
 
     async def aclose(self) -> None:
-        """Wait for what is under way, and close everything."""
+        """Wait for what is under way, and close everything.
+
+        All of it, also where it is cancelled meanwhile: nobody would close the rest later.
+        """
         self.is_over, self.opened = True, False
-        if self._hub is not None:
-            self._hub.end()
-        await self.routes.finish()
-        if self._hub is not None:
-            await self._hub.aclose()
-        if self._guardian is not None:
-            await self._guardian.aclose()
-        else:
-            await self.routes.aclose()
+        async with contextlib.AsyncExitStack() as closing:
+            if self._guardian is not None:
+                closing.push_async_callback(self._guardian.aclose)
+            else:
+                closing.push_async_callback(self.routes.aclose)
+            if self._hub is not None:
+                self._hub.end()
+                closing.push_async_callback(self._hub.aclose)
+            await self.routes.finish()
 
     def end_soon(self) -> None:
         """Close it in its own loop, from another thread or none.

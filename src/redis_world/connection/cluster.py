@@ -115,9 +115,10 @@ class ClusterRoutes:
             await sender.finish()
 
     async def aclose(self) -> None:
-        """Close all clients."""
-        for client in self.clients:
-            await close(client)
+        """Close all clients, also where it is cancelled meanwhile."""
+        async with contextlib.AsyncExitStack() as closing:
+            for client in self.clients:
+                closing.push_async_callback(close, client)
 
     @property
     def clients(self) -> list[redis.asyncio.Redis]:

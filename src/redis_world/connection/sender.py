@@ -24,7 +24,7 @@ from redis_world.connection.refusals import (
     translate,
 )
 from redis_world.connection.wires import WirePool
-from redis_world.errors import InvalidInputError, NotDurableError
+from redis_world.errors import InvalidInputError, NotDurableError, WorldClosedError
 from redis_world.lua import Argument, Script
 from redis_world.text import utf8
 
@@ -166,7 +166,9 @@ class Sender:
         while self._pending or self._batches:
             self._flush()
             batches = [*self._batches]
-            await asyncio.gather(*batches, return_exceptions=True)
+            if batches:
+                # If this is cancelled, the calls are not.
+                await asyncio.wait(batches)
             # Not left to their callbacks: to wait for what is done already gives the loop no
             # turn to call them, and this would never end.
             self._batches.difference_update(batches)
@@ -196,11 +198,18 @@ class Sender:
         """Send a batch and hand out the replies; runs to its end whatever its callers do."""
         try:
             await self._send_until_answered(batch, patience)
+        except asyncio.CancelledError:
+            # As `asyncio.run` does at its end, with callers that may wait for it.
+            self._fail(batch, WorldClosedError("the event loop ended the call"))
+            raise
         except Exception as error:  # noqa: BLE001 - every caller of the batch gets it
-            for request in batch:
-                # What was handed over meanwhile is another one's.
-                if request.sender is self and not request.future.done():
-                    request.future.set_exception(translate(error))
+            self._fail(batch, translate(error))
+
+    def _fail(self, batch: list[Request], error: Exception) -> None:
+        for request in batch:
+            # What was handed over meanwhile is another one's.
+            if request.sender is self and not request.future.done():
+                request.future.set_exception(error)
 
     async def _send_until_answered(self, batch: list[Request], patience: Patience | None) -> None:
         if patience is None:

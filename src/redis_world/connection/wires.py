@@ -288,9 +288,7 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
             wire.close()
         await super().disconnect(inuse_connections)
         if leaving and inuse_connections:
-            ends = [wire.closed for wire in leaving]
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.gather(*ends), FAREWELL_SECONDS)
+            await asyncio.wait({wire.closed for wire in leaving}, timeout=FAREWELL_SECONDS)
 
     def shut(self) -> None:
         """Let no wire come any more: one that is being made now is there behind the end."""
