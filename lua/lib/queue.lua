@@ -1,3 +1,4 @@
+-- @include lib/bare
 -- @include lib/cleaning
 -- @include lib/clock
 -- @include lib/debt
@@ -25,12 +26,13 @@ local function hint(base, topic)
   redis.pcall('PUBLISH', queue_channel(base, topic), '')
 end
 
--- A further wake is the present one only where nothing would tell them apart.
+-- A further wake is the present one only where nothing would tell them apart: of a run whose user
+-- data is deleted, nobody is shown the headers, whether they are stored still or not.
 local function absorbs(base, topic, wake, message)
   local fields = redis.call('HMGET', message_key(base, topic, wake),
     'queue', 'deployment', 'headers')
   return fields[1] == message.queue and fields[2] == message.deployment
-    and fields[3] == message.headers
+    and (fields[3] == message.headers or is_bare(base, message.run))
 end
 
 local function is_stored(base, topic, message_id)

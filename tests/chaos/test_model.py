@@ -21,6 +21,7 @@ from support import events as e
 from support.backends import Backend
 from support.model_life import Life
 from support.model_machine import ModelMachine
+from support.model_messages import End
 from support.queue_tools import NAME, TOPIC, content, health_check, step
 
 IS_LONG = os.environ.get("REDIS_WORLD_CHAOS") == "long"
@@ -88,6 +89,25 @@ def with_a_message_for_later(life: Life) -> None:
     life.idle([20, 20], 10)
 
 
+def wakes_of_a_run_without_its_data(life: Life) -> None:
+    """Their headers went with the data: nothing tells one wake from the next."""
+    run_id = life.run_id(0)
+    creation = e.run_created(attributes={"$retention": "0"}, allowReservedAttributes=True)
+    wakes = [
+        Enqueue(NAME, {"runId": run_id}, headers=headers) for headers in ({"h": "1"}, None, None)
+    ]
+    life.create(0, [(wire, {}) for wire in (creation, e.event("run_started"))])
+    life.work([End("ack")] * 10)
+    life.send(wakes[:1])
+    life.create(0, [(e.run_ended("completed"), {})])
+    life.send(wakes)
+    life.sweep()
+    life.send(wakes)
+    life.work([End("ack")])
+    life.send(wakes)
+    life.idle([20], 10)
+
+
 # Contract: 7.no run is left behind
 @pytest.mark.parametrize(
     "story",
@@ -96,6 +116,7 @@ def with_a_message_for_later(life: Life) -> None:
         with_somebody_elses_message,
         of_a_workflow_without_a_name,
         with_a_message_for_later,
+        wakes_of_a_run_without_its_data,
     ],
 )
 def test_no_run_is_left_behind(backend: Backend, story: Callable[[Life], None]) -> None:

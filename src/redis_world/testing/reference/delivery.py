@@ -101,14 +101,16 @@ def _standing_for(state: State, message: StoredMessage) -> StoredMessage | None:
                 return other
     if message.kind == "wake":
         wake = state.messages.get(queue_of(state, message.run_id).wake or "")
-        if wake is not None and _envelope(wake) == _envelope(message):
+        if wake is not None and _envelope(state, wake) == _envelope(state, message):
             return wake
     return None
 
 
-def _envelope(message: StoredMessage) -> tuple[str, str, bytes]:
-    """What must be equal for one wake to stand for another."""
-    return message.queue_name, message.deployment_id, message.headers
+def _envelope(state: State, message: StoredMessage) -> tuple[str, str, bytes]:
+    """What must be equal for one wake to stand for another: all that a worker would be shown."""
+    run = state.runs.get(message.run_id)
+    headers = b"" if run is not None and run.has_expired else message.headers
+    return message.queue_name, message.deployment_id, headers
 
 
 def _step_has_ended(state: State, message: StoredMessage) -> bool:
