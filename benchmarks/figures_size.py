@@ -86,9 +86,9 @@ def _compared(what: str, much: str, little: str, costs: Sequence[Sequence[_Cost]
     return Measured(
         server / less_server,
         "x",
-        f"{what}, time of the server: {much} {server:,.1f} µs, {little} {less_server:,.1f} µs;"
-        f" one call at a time at the clock {wall:,.0f} against {less_wall:,.0f} µs,"
-        f" {wall / less_wall:.2f} x",
+        f"{what}: {much} against {little}. Server time: {server:,.1f} µs against"
+        f" {less_server:,.1f} µs. Wall time, one call at a time: {wall:,.0f} µs against"
+        f" {less_wall:,.0f} µs ({wall / less_wall:.2f} x).",
         {name: rounded(side) for name, side in sides.items()},
     )
 
@@ -163,7 +163,7 @@ def history() -> Measured:
 
         alternate(1, much, little)
         costs = alternate(ROUNDS, much, little)
-    return _compared("a bare step_started", f"event {LONG:,}", f"event {SHORT}", costs)
+    return _compared("A bare step_started", f"event {LONG:,}", f"event {SHORT}", costs)
 
 
 # -- claim ---------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def claim() -> Measured:
         finally:
             run(few.aclose())
     return _compared(
-        "a claim of a message, among delayed ones that are copies of one",
+        "A claim of one message. Delayed messages in its topic (copies of one)",
         f"{MANY_DELAYED:,}",
         f"{FEW_DELAYED}",
         costs,
@@ -292,7 +292,7 @@ def _listing(**options: Any) -> Measured:
         finally:
             run(few.aclose())
     return _compared(
-        f"a page of {PAGE} runs, of runs that are copies of one",
+        f"A page of {PAGE} runs. Stored runs (copies of one)",
         f"{MANY_RUNS:,}",
         f"{FEW_RUNS:,}",
         costs,
@@ -362,10 +362,10 @@ def _memory(size: int) -> Measured:
     return Measured(
         median(datasets),
         "KB",
-        f"used_memory_dataset of a finished ten-step run, {median(datasets):,.1f} KB, of which"
-        f" {payloads:,.1f} KB are {2 * STEPS + 2} payloads of {size:,} bytes, its steps having the"
-        f" ids of the SDK and names of {len(_STEP_NAME)} characters;"
-        f" used_memory {median(totals):,.1f} KB",
+        f"Memory of a finished ten-step run in used_memory_dataset: {median(datasets):,.1f} KB."
+        f" {payloads:,.1f} KB of it are {2 * STEPS + 2} payloads of {size:,} bytes. Step ids are"
+        f" those of the SDK, step names have {len(_STEP_NAME)} characters. In used_memory:"
+        f" {median(totals):,.1f} KB.",
         {"used_memory_dataset, KB": rounded(datasets, 2), "used_memory, KB": rounded(totals, 2)},
     )
 
@@ -392,8 +392,8 @@ def _round_trips(write: Callable[[RedisWorld], Awaitable[str]]) -> Measured:
     return Measured(
         len(seen) / CALLED_RUNS,
         "",
-        f"commands of a ten-step run; {scripts:g} of them are scripts:"
-        f" {', '.join(f'{count:g} {name}' for name, count in shares.items())}",
+        f"Commands of a ten-step run. {scripts:g} of them are scripts:"
+        f" {', '.join(f'{count:g} {name}' for name, count in shares.items())}.",
         shares,
     )
 

@@ -199,15 +199,15 @@ def _against_redis_benchmark(
         for name, own in paces.items()
     }
     raw, ours, *_ = medians.values()
-    text = ", ".join(
-        f"{name} {pace.rate:,.0f}/s ({pace.rate / raw.rate:.2f} x; processor time of a call"
-        f" {pace.client:.0f} µs of the client, {pace.server:.0f} µs of the server)"
+    text = " ".join(
+        f"{name}: {pace.rate:,.0f}/s ({pace.rate / raw.rate:.2f} x; processor time per call:"
+        f" client {pace.client:.0f} µs, server {pace.server:.0f} µs)."
         for name, pace in medians.items()
     )
     return Measured(
         ours.rate / raw.rate,
         "x",
-        f"{what} by {CALLERS} callers of one process, redis-benchmark by 50 connections: {text}",
+        f"{what} {text}",
         {
             name: {
                 "calls/s": rounded(pace.rate for pace in own),
@@ -222,7 +222,8 @@ def _against_redis_benchmark(
 def connection() -> Measured:
     """The connection against redis-benchmark."""
     return _against_redis_benchmark(
-        "one script like an event",
+        f"A script like an event, called by {CALLERS} callers in one process and by 50 connections"
+        " of redis-benchmark.",
         lambda bench: (
             ("connection.call", bench.by_connection),
             ("Sender.submit", bench.by_sender),
@@ -233,7 +234,8 @@ def connection() -> Measured:
 def events_create() -> Measured:
     """An event from model to model against redis-benchmark."""
     return _against_redis_benchmark(
-        "events.create of StepCreatedEvent against a script like an event,",
+        f"events.create of StepCreatedEvent, by {CALLERS} callers in one process. A script like an"
+        " event, by 50 connections of redis-benchmark.",
         lambda bench: (("events.create", bench.by_events),),
     )
 
@@ -364,13 +366,15 @@ def _scripts() -> dict[str, Measured]:
         script, floor, plain = map(median, walls)
         busy, floor_busy, plain_busy = map(median, servers)
         text = (
-            f"{what} by scripts {script:,.1f} µs, by MULTI, the same commands and EXEC"
-            f" {plain:,.1f} µs; processor time of the server {busy / plain_busy:.2f} x; by scripts"
-            f" of nothing but these commands {floor:,.1f} µs, {floor / plain:.2f} x, of the server"
-            f" {floor_busy / plain_busy:.2f} x"
+            f"{what}: {script:,.1f} µs with our scripts, {plain:,.1f} µs with the same commands in"
+            f" MULTI and EXEC, {floor:,.1f} µs ({floor / plain:.2f} x) with scripts of only these"
+            " commands. Server processor time, compared with MULTI and EXEC:"
+            f" {busy / plain_busy:.2f} x with our scripts, {floor_busy / plain_busy:.2f} x with"
+            " scripts of only these commands."
         )
         if name in inner:
-            text += f" ({', '.join(word.decode() for word in max(inner[name], key=len))})"
+            commands_of_it = ", ".join(word.decode() for word in max(inner[name], key=len))
+            text += f" Commands: {commands_of_it}."
         measured[name] = Measured(
             script / plain,
             "x",

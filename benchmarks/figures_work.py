@@ -53,9 +53,9 @@ def idle_worker() -> Measured:
     return Measured(
         median(latencies),
         "ms",
-        f"from send to handler in another process, {MESSAGES} messages one at a time, up to half a"
-        f" second apart: {latencies[0]:.2f} to {latencies[-1]:.2f} ms, nine of ten below"
-        f" {latencies[MESSAGES * 9 // 10]:.2f} ms",
+        f"Time from send to handler in another process. {MESSAGES} messages, one at a time, up to"
+        f" half a second apart: {latencies[0]:.2f} to {latencies[-1]:.2f} ms, 90 % below"
+        f" {latencies[MESSAGES * 9 // 10]:.2f} ms.",
         {"ms": rounded(latencies, 3)},
     )
 
@@ -87,10 +87,10 @@ class _Load:
         if self.clients >= _BUSY * min(processes, cores):
             return "the clients"
         if self.idle >= 1 - _BUSY:
-            return "that clients and server wait for each other"
+            return "clients and server wait for each other"
         if self.clients + self.server >= _BUSY * cores:
             return "the machine"
-        return "what else runs here"
+        return "other programs"
 
 
 def _idle_seconds() -> float:
@@ -138,17 +138,17 @@ def processes() -> Measured:
         )
         for count, loads in rounds.items()
     }
-    text = "; ".join(
-        f"{count} process{'es' if count > 1 else ''} {load.rate:,.0f} runs/s, clients"
-        f" {load.clients:.2f} cores, server {load.server:.2f}, idle {load.idle:.2f}, limit:"
-        f" {load.limit(count)}"
+    text = " ".join(
+        f"{count} process{'es' if count > 1 else ''}: {load.rate:,.0f} runs/s (cores: clients"
+        f" {load.clients:.2f}, server {load.server:.2f}, idle {load.idle:.2f}; limit:"
+        f" {load.limit(count)})."
         for count, load in medians.items()
     )
     last = PROCESSES[-1]
     return Measured(
         medians[last].rate,
         "runs/s",
-        f"ten-step runs on one server, of {os.cpu_count()} cores: {text}",
+        f"Ten-step runs on one server, on {os.cpu_count()} cores. {text}",
         {
             f"{count} processes": {
                 "runs/s": rounded(load.rate for load in loads),
@@ -209,9 +209,9 @@ def _sequence() -> tuple[Measured, Measured]:
     trips = Measured(
         median(twice) - median(each),
         "",
-        "round trips that one more step takes, one after the other, beside the worker's own"
-        f" claims and acks. All of a workflow of {SEQUENTIAL} steps:"
-        f" {', '.join(f'{count} {name}' for name, count in flights.most_common())}",
+        "Round trips per sequential step, without the worker's own claims and acks. All round"
+        f" trips of a workflow of {SEQUENTIAL} steps:"
+        f" {', '.join(f'{count} {name}' for name, count in flights.most_common())}.",
         {
             f"of {SEQUENTIAL} steps, by {SEQUENTIAL}": rounded(each, 2),
             f"of {2 * SEQUENTIAL} steps, by {SEQUENTIAL}": rounded(twice, 2),
@@ -222,8 +222,8 @@ def _sequence() -> tuple[Measured, Measured]:
     wall = Measured(
         median(walls),
         "ms",
-        f"a step of a workflow of {SEQUENTIAL}, one after the other, start and end of the workflow"
-        f" shared out; {min(walls):.1f} to {max(walls):.1f} ms",
+        f"Time per step of a workflow of {SEQUENTIAL} sequential steps, its start and end"
+        f" included: {min(walls):.1f} to {max(walls):.1f} ms.",
         {"ms": rounded(walls, 2)},
     )
     return trips, wall
@@ -245,8 +245,8 @@ def sdk_gather() -> Measured:
     return Measured(
         median(walls),
         "ms",
-        f"gather of {TOGETHER} steps, from the start of the workflow until its end is known;"
-        f" {min(walls):.0f} to {max(walls):.0f} ms, {calls:g} scripts",
+        f"gather of {TOGETHER} steps, from the start of the workflow until the caller knows its"
+        f" end: {min(walls):.0f} to {max(walls):.0f} ms, {calls:g} scripts.",
         {"ms": rounded(walls), "scripts": [count for _, count in found]},
     )
 

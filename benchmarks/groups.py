@@ -17,11 +17,10 @@ GROUPS: Final = (
         step=64,
         most=2048,
         note=(
-            "33 events each, 256-byte payloads, 64 callers in one process, at the World's own "
-            "`events.create`. PostgreSQL writes to its disk before it answers (fsync), the "
-            "Redis servers keep nothing on disk, for all clients alike. RedisWorld leaves the log "
-            "out of its answer to run_started, as it is asked to; the npm Worlds have no such "
-            "option."
+            "64 callers in one process write runs of 33 events with 256-byte payloads. Each calls "
+            "the World's own `events.create`. PostgreSQL writes to its disk before it answers "
+            "(fsync). The Redis servers keep nothing on disk, for all clients. RedisWorld skips "
+            "the log in its answer to run_started, an option that the npm Worlds do not have."
         ),
         goals={
             "@workflow-worlds/redis": 10,
@@ -37,9 +36,9 @@ GROUPS: Final = (
         most=10_000,
         shows_latencies=True,
         note=(
-            "Jobs that do nothing, sent by 64 producers of one process, handled by one worker "
-            "process, 64 at a time, each queue on a Redis 7 of its own. Latency is that of an "
-            "idle worker: from send to handler. arq polls twice a second, as it does by default."
+            "64 producers in one process send jobs that do nothing. One worker process handles "
+            "64 jobs at a time. Each queue has its own Redis 7. Latency is the time from send to "
+            "handler, with an idle worker. arq polls twice per second, its default."
         ),
     ),
     Group(
@@ -49,11 +48,10 @@ GROUPS: Final = (
         step=16,
         most=256,
         note=(
-            "Workflows of ten steps, one after the other, 16 workflows at a time. The Python SDK "
-            "replays a workflow from its log, in one sandbox for all; its callers are told "
-            "of an end by RedisWorld's hints, not by polling. dbos and absurd run a function on; "
-            "absurd gets all workflows at once. Their PostgreSQL writes to its disk before it "
-            "answers (fsync)."
+            "Workflows of ten sequential steps, 16 workflows at a time. The Python SDK replays "
+            "each workflow from its log, in a shared sandbox. RedisWorld notifies its callers of "
+            "the end; they do not poll. dbos and absurd do not replay. absurd gets all workflows "
+            "at once. The PostgreSQL of both writes to its disk before it answers (fsync)."
         ),
     ),
 )

@@ -13,13 +13,17 @@ __all__ = ["markdown"]
 _INTRODUCTION = """\
 # Benchmarks
 
-Written by `make bench BENCH_ARGS=--publish`, which measures everything anew; without the argument
-it writes into build/bench. `python benchmarks/run.py <table>` and `python benchmarks/figures.py
-<figure>` measure a part. Figures of one table come from one run: its backends take turns, round
-by round, so that whatever else the machine does meets all alike.
-The ratios are worth more than the figures. Those of tables are medians of the ratios within a
-round, those of figures and goals are ratios of medians. The spread is from the slowest to the
-fastest round; `results.json`, beside the pictures, has all rounds.
+`make bench BENCH_ARGS=--publish` measures everything and writes this page. Without the argument
+it writes to build/bench. `python benchmarks/run.py <table>` and `python benchmarks/figures.py
+<figure>` measure a part.
+
+* The column "... is" tells how many times as fast redis-world is as the backend of the row.
+* All figures of a table come from one run. Its backends take turns, round by round, so that other
+  load on the machine affects all of them.
+* Trust the ratios more than the absolute figures. A ratio in a table is the median of the ratios
+  of its rounds. A ratio in "Figures and goals" is the ratio of two medians.
+* The spread goes from the slowest to the fastest round. `results.json`, beside the pictures, has
+  all rounds.
 """
 
 
@@ -44,12 +48,12 @@ def markdown(results: Mapping[str, Any], comparisons: Sequence[Comparison], fold
 
 def _machine(results: Mapping[str, Any]) -> Iterator[str]:
     yield f"Measured on {results['date']}: {results['machine']}."
-    yield f"Load average before it began: {results['load']}. Rounds: {results['rounds']}."
+    yield f"Load average before the start: {results['load']}. Rounds: {results['rounds']}."
     times = results["yardstick ms"]
     yield (
-        f"A fixed piece of Python took {median(times):.1f} ms of processor time,"
-        f" {min(times):.1f} to {max(times):.1f}, at {len(times)} moments in between:"
-        " figures of two documents compare only as far as these do."
+        f"A fixed piece of Python code took {median(times):.1f} ms of processor time,"
+        f" {min(times):.1f} to {max(times):.1f}, at {len(times)} moments during the run."
+        " Compare two versions of this page only if this time is about the same."
     )
     yield ""
 
@@ -82,7 +86,8 @@ def _table(comparison: Comparison, folder: str) -> Iterator[str]:
     for row in comparison.rows:
         if row.failed and row.rates:
             yield ""
-            yield f"Failed: {row.name} in {row.failed}. It has the figures of the rounds before."
+            failed = f"{row.name} in {row.failed}"
+            yield f"Failed: {failed}. Its figures are those of the earlier rounds."
     yield ""
     yield f"![{comparison.name}]({folder}/{slug(comparison.name)}.svg)"
     yield ""
@@ -101,22 +106,27 @@ def _ratio(row: Row) -> str:
 def _figures(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "## Figures and goals"
     yield ""
-    yield _line(["figure", "goal", "measured", "", "how"])
-    yield _line(["---", "---", "---:", "---", "---"])
+    yield "What each figure measures is listed below the table. `x` is a ratio."
+    yield ""
+    yield _line(["figure", "goal", "measured", ""])
+    yield _line(["---", "---", "---:", "---"])
     verdicts = {True: "met", False: "missed", None: ""}
     for each in figures:
         if "missing" in each:
-            yield _line([each["name"], each["goal"], "missing", "", each["missing"]])
+            yield _line([each["name"], each["goal"], "missing", ""])
             continue
-        value = f"{each['value']:,.2f} {each['unit']}"
-        yield _line([each["name"], each["goal"], value, verdicts[each["met"]], each["text"]])
+        value = f"{each['value']:,.2f} {each['unit']}".rstrip()
+        yield _line([each["name"], each["goal"], value, verdicts[each["met"]]])
+    yield ""
+    for each in figures:
+        yield f"* **{each['name']}**: {each.get('text') or each['missing']}"
     yield ""
 
 
 def _curves(results: Mapping[str, Any], folder: str) -> Iterator[str]:
     yield "## Curves"
     yield ""
-    yield "Redis 7; `events.create` of a bare `step_started`, with models out."
+    yield "`events.create` of a bare `step_started` on Redis 7, which returns models."
     yield ""
     yield _line(["callers", "events/s", "p50 ms", "p90 ms", "p99 ms"])
     yield _line(["---:"] * 5)
@@ -126,7 +136,7 @@ def _curves(results: Mapping[str, Any], folder: str) -> Iterator[str]:
     yield ""
     yield f"![latency by callers]({folder}/callers.svg)"
     yield ""
-    yield _line(["events in the log", "µs of the server for one more", "spread"])
+    yield _line(["events in the log", "server time of one more event, µs", "spread"])
     yield _line(["---:"] * 3)
     for length, each in results["history"].items():
         spread = f"{each['lowest']:.1f} to {each['highest']:.1f}"

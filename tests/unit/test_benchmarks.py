@@ -86,7 +86,8 @@ def test_a_failure_in_a_round_is_told(benchmarks: Benchmarks, error: Exception) 
     theirs = Peer(benchmarks.base, "theirs", 2.0, 2.0, 2.0, 0.0, error=error)
     lines = benchmarks.table(ours, theirs)
     assert row(lines, "theirs")[3] == "2.00 x"
-    assert "Failed: theirs in round 3: it broke. It has the figures of the rounds before." in lines
+    text = "Failed: theirs in round 3: it broke. Its figures are those of the earlier rounds."
+    assert text in lines
 
 
 def test_a_failure_in_the_first_round_is_missing(benchmarks: Benchmarks) -> None:
@@ -119,6 +120,15 @@ def test_without_the_first_one_there_is_no_ratio(benchmarks: Benchmarks) -> None
     )
     assert "Missing: ours, it broke." in lines
     assert row(lines, "half")[3] == "unknown"
+
+
+def test_each_figure_is_explained_below_the_table(benchmarks: Benchmarks) -> None:
+    met = {"name": "speed", "goal": ">= 2", "value": 3.0, "unit": "x", "met": True, "text": "How."}
+    missing = {"name": "size", "goal": "<= 1", "missing": "no server"}
+    lines = [*benchmarks.report._figures([met, missing])]
+    assert row(lines, "speed") == ["speed", ">= 2", "3.00 x", "met"]
+    assert row(lines, "size") == ["size", "<= 1", "missing", ""]
+    assert lines[-3:-1] == ["* **speed**: How.", "* **size**: no server"]
 
 
 def test_the_document_tells_how_fast_the_machine_was(benchmarks: Benchmarks) -> None:
