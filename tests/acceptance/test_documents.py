@@ -11,6 +11,7 @@ out is listed below.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import os
@@ -253,6 +254,22 @@ def test_what_the_sdks_example_returns(runner: Runner) -> None:
     runner.write(readme)
     (block,) = (block for block in readme if "redis-world worker" in block.text)
     assert runner.run(block).splitlines() == ["charged o-1"]
+
+
+def test_no_example_of_the_readme_sleeps_for_long() -> None:
+    """Whoever tries one out waits for its end."""
+    sleeps = [
+        call.args[0].value
+        for block in BLOCKS
+        if block.document == "README.md" and block.language == "python"
+        for call in ast.walk(ast.parse(block.text))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name | ast.Attribute)
+        and (call.func.id if isinstance(call.func, ast.Name) else call.func.attr) == "sleep"
+        and isinstance(call.args[0], ast.Constant)
+    ]
+    assert sleeps
+    assert all(isinstance(each, int | float) and each <= 5 for each in sleeps), sleeps
 
 
 def test_every_program_of_a_document_is_started() -> None:
