@@ -393,7 +393,7 @@ def _round_trips(write: Callable[[RedisWorld], Awaitable[str]]) -> Measured:
         len(seen) / CALLED_RUNS,
         "",
         f"Commands of a ten-step run. {scripts:g} of them are scripts:"
-        f" {', '.join(f'{count:g} {name}' for name, count in shares.items())}.",
+        f" `{', '.join(f'{count:g} {name}' for name, count in shares.items())}`.",
         shares,
     )
 

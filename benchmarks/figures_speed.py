@@ -374,7 +374,7 @@ def _scripts() -> dict[str, Measured]:
         )
         if name in inner:
             commands_of_it = ", ".join(word.decode() for word in max(inner[name], key=len))
-            text += f" Commands: {commands_of_it}."
+            text += f" Commands: `{commands_of_it}`."
         measured[name] = Measured(
             script / plain,
             "x",

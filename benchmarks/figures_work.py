@@ -211,7 +211,7 @@ def _sequence() -> tuple[Measured, Measured]:
         "",
         "Round trips per sequential step, without the worker's own claims and acks. All round"
         f" trips of a workflow of {SEQUENTIAL} steps:"
-        f" {', '.join(f'{count} {name}' for name, count in flights.most_common())}.",
+        f" `{', '.join(f'{count} {name}' for name, count in flights.most_common())}`.",
         {
             f"of {SEQUENTIAL} steps, by {SEQUENTIAL}": rounded(each, 2),
             f"of {2 * SEQUENTIAL} steps, by {SEQUENTIAL}": rounded(twice, 2),
@@ -245,8 +245,8 @@ def sdk_gather() -> Measured:
     return Measured(
         median(walls),
         "ms",
-        f"gather of {TOGETHER} steps, from the start of the workflow until the caller knows its"
-        f" end: {min(walls):.0f} to {max(walls):.0f} ms, {calls:g} scripts.",
+        f"gather of {TOGETHER} steps, from the start of the workflow until the caller is"
+        f" notified of its end: {min(walls):.0f} to {max(walls):.0f} ms, {calls:g} scripts.",
         {"ms": rounded(walls), "scripts": [count for _, count in found]},
     )
 

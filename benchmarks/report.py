@@ -106,7 +106,7 @@ def _ratio(row: Row) -> str:
 def _figures(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "## Figures and goals"
     yield ""
-    yield "What each figure measures is listed below the table. `x` is a ratio."
+    yield "The list below the table describes each figure. `x` is a ratio."
     yield ""
     yield _line(["figure", "goal", "measured", ""])
     yield _line(["---", "---", "---:", "---"])

@@ -79,7 +79,7 @@ PARTS: Final[dict[str, str]] = {
     "5.step_retrying": "a step that will be retried",
     "5.hook_created": "creation of a hook",
     "5.hook_conflict": "a token that another hook holds",
-    "5.tokens across partitions": "one owner per token, wherever runs and tokens lie",
+    "5.tokens across partitions": "one owner per token, even if its run is in another partition",
     "5.hook_received": "payloads sent to a hook",
     "5.hook_disposed": "the end of a hook",
     "5.wait_created": "creation of a wait",
