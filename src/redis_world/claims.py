@@ -36,11 +36,12 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a claim brought, and when to come again.
+    """The messages of a claim, and when to claim again.
 
     Attributes:
-        more: whether there was more to look at, or to hand out, than one claim may.
-        wait: seconds until the next message or lease is due; None when there is none.
+        messages: the leased messages.
+        more: whether there are more than one claim returns.
+        wait: seconds until the next message or lease is due; None if there is none.
     """
 
     messages: list[Message]
@@ -204,7 +205,11 @@ class Claims:
         messages = late.claim.messages
         if not messages:
             return
-        logger.info("%d messages were claimed too late: for the next claim", len(messages))
+        logger.info(
+            "%d messages were leased too late, kept for the next claim",
+            len(messages),
+            extra={"event": "claim.late", "topic": place[0], "count": len(messages)},
+        )
         spare = [_Spare(message, late.good_until) for message in messages]
         self._spare.setdefault(place[0], []).extend(spare)
 

@@ -162,7 +162,7 @@ class _Plain:
             part is None and id(value) in self._known
         ):
             raise InvalidEventError(
-                f"{self._what} can't be stored: it is nested {_MAX_DEPTH} levels or more"
+                f"{self._what} can't be stored: it is nested {_MAX_DEPTH} levels deep or more"
             )
         if part is None:
             self._originals.append(value)
@@ -205,7 +205,7 @@ def decode_data(blob: bytes) -> Any:
     try:
         return cbor2.loads(blob)
     except _CODEC_ERRORS as error:
-        raise WorldError(f"stored data can't be read: {error}") from error
+        raise WorldError(f"can't read the stored data: {error}") from error
 
 
 def encode_payload(value: Any, limit: int, what: str) -> bytes:
@@ -258,15 +258,19 @@ def to_duration_ms(duration: Duration, what: str) -> int:
         microseconds = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
         milliseconds = -(-microseconds // 1000) if microseconds >= 0 else -1
     elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidInputError(f"{what} is seconds or a timedelta, not {shown(duration)}")
+        raise InvalidInputError(
+            f"{what} must be a number of seconds or a timedelta, not {shown(duration)}"
+        )
     else:
         try:
             # A nanosecond of slack, for what floats add to decimal fractions.
             milliseconds = math.ceil(value * 1000 - 1e-6)
         except (OverflowError, ValueError):
-            raise InvalidInputError(f"{what} is not finite: {shown(duration)}") from None
+            raise InvalidInputError(f"{what} must be finite, not {shown(duration)}") from None
         if value < 0:
             milliseconds = -1
     if not 0 <= milliseconds <= _MAX_DURATION_MS:
-        raise InvalidInputError(f"{what} is from 0 to 285,000 years, not {shown(duration)}")
+        raise InvalidInputError(
+            f"{what} must be between 0 and 285,000 years, not {shown(duration)}"
+        )
     return milliseconds

@@ -46,7 +46,7 @@ class WorldError(Exception):
     """Base of all errors of a World.
 
     Attributes:
-        status: the HTTP status that stands for the error on the wire.
+        status: the HTTP status of the error.
         code: the wire name of the error.
     """
 
@@ -55,21 +55,21 @@ class WorldError(Exception):
 
 
 class ConfigurationError(WorldError, ValueError):
-    """The World can't be opened as it is configured; the text says what to do."""
+    """The World can't be opened with this configuration. The text tells what to change."""
 
     code = "configuration"
 
 
 class ScriptError(WorldError):
-    """A Lua script is missing, malformed or was called with wrong names: a bug, not a state."""
+    """A Lua script is missing, malformed or was called with wrong names. This is a bug."""
 
     code = "script"
 
 
 class EntityConflictError(WorldError):
-    """The entity is not in the state that this event needs; a rival has won.
+    """The entity is not in the state that this event needs, because another caller was first.
 
-    Never raised for contention, timeouts or "not there yet": runtimes take it as done.
+    Never raised for contention, timeouts or "not there yet": runtimes treat it as done.
 
     Attributes:
         reason: `duplicate` (the entity or event exists), `step_terminal` or `run_terminal`.
@@ -84,7 +84,7 @@ class EntityConflictError(WorldError):
 
 
 class HookResumeConflictError(EntityConflictError):
-    """A resume id that already stands for another hook or another payload."""
+    """The resume id was already used for another hook or another payload."""
 
     status = 422
 
@@ -124,7 +124,7 @@ class EventNotFoundError(_NotFoundError):
 
 
 class HookNotFoundError(_NotFoundError):
-    """No live hook of this id or token. A token is a secret: neither text nor attributes have it.
+    """No live hook has this id or token. Text and attributes leave the token out: it is a secret.
 
     Attributes:
         entity_id: the hook's id; empty after a look-up by token.
@@ -135,7 +135,7 @@ class HookNotFoundError(_NotFoundError):
 
     @classmethod
     def of_token(cls) -> Self:
-        """No live hook has the token that was looked up."""
+        """The error of a look-up by token, without the token."""
         error = cls("")
         error.args = ("no live hook has this token",)
         return error
@@ -148,7 +148,7 @@ class MessageNotFoundError(_NotFoundError):
 
 
 class RunExpiredError(WorldError):
-    """The run is terminal: nothing is left to do for it."""
+    """The run has ended: there is nothing left to do for it."""
 
     status = 410
     code = "run-expired"
@@ -170,14 +170,14 @@ class TooEarlyError(WorldError):
 
 
 class RunNotSupportedError(WorldError):
-    """The run's spec version is not one that this World can read."""
+    """This World can't read the run's spec version."""
 
     status = 400
     code = "RunNotSupportedError"
 
 
 class InvalidInputError(WorldError, ValueError):
-    """Bad input, judged before any state; nothing was stored."""
+    """Bad input. It is checked before any state; nothing was stored."""
 
     status = 400
     code = "invalid-input"
@@ -190,19 +190,19 @@ class AttributeValidationError(InvalidInputError):
 
 
 class InvalidEventError(InvalidInputError):
-    """The event is malformed, can't be created by callers, or passes the event ceiling."""
+    """The event is malformed, is not for callers to create, or exceeds the event ceiling."""
 
     code = "InvalidEventError"
 
 
 class InvalidCursorError(InvalidInputError):
-    """The cursor was not made by this listing."""
+    """The cursor does not come from this listing."""
 
     code = "InvalidCursorError"
 
 
 class StreamClosedError(WorldError):
-    """A write to a stream that is closed; nothing was stored."""
+    """The stream is closed; the write stored nothing."""
 
     status = 409
     code = "StreamClosedError"
@@ -211,8 +211,7 @@ class StreamClosedError(WorldError):
 class WorldUnavailableError(WorldError):
     """Redis is down, full, read-only or loading, or a reply was lost.
 
-    In the last case nobody knows whether the call was carried out. The same call may succeed
-    later.
+    After a lost reply the call may or may not have run. The same call may succeed later.
     """
 
     status = 503
@@ -220,10 +219,10 @@ class WorldUnavailableError(WorldError):
 
 
 class WorldClosedError(WorldError):
-    """The World was closed: by `aclose`, or at the end of its `async with`, in any thread.
+    """`aclose` or the end of `async with` closed the World, in any thread.
 
-    It stays closed until `async with` opens it again. Calls, readers of streams and waiters that
-    were left behind end with this error.
+    It stays closed until `async with` opens it again. Calls, stream readers and waiters that still
+    run end with this error.
     """
 
     status = 503
@@ -234,12 +233,12 @@ class WorldClosedError(WorldError):
 
 
 class NotDurableError(WorldUnavailableError):
-    """The server has run the call, but what the World's `durability` asks for did not come.
+    """The server ran the call, but did not reach the World's `durability` in time.
 
-    It is stored, and may be lost with the server: the same call made again finds it there, and an
-    event is refused as a duplicate. Where the answer is not success, such as a refusal, the text
-    names it instead: what it rests on may be lost. Made again once the durability is there, the
-    call gets it.
+    The write is stored but could still be lost with the server. The same call finds it stored: an
+    event is then refused as a duplicate. If the server refused the call, the text names the
+    refusal: the state that caused it could still be lost. Repeat the call once the server reaches
+    the durability again.
     """
 
     code = "not-durable"
@@ -249,7 +248,7 @@ class ThrottleError(WorldError):
     """Back-pressure. Part of the contract; this World never raises it.
 
     Attributes:
-        retry_after: seconds to wait, or None when nobody knows.
+        retry_after: seconds to wait; None if unknown.
     """
 
     status = 429

@@ -148,7 +148,7 @@ class HintHub:
                 self._waiters.setdefault(name, set()).add(subscription)
             self._follow(names)
             if self._task is None or self._task.done():
-                self._task = asyncio.create_task(self._run(), name="redis-world hints")
+                self._task = asyncio.create_task(self._run(), name="redis-world notifications")
             if not self._denied:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_CONFIRM_SECONDS):
@@ -228,7 +228,7 @@ class HintHub:
                 if subscriber.closed.done():
                     raise subscriber.closed.result()
                 if self._asked:
-                    raise redis.exceptions.ConnectionError("the hint connection went silent")
+                    raise redis.exceptions.ConnectionError("no answer to PING")
                 if self._present:
                     subscriber.send("PING")
                     self._asked = True

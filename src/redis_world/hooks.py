@@ -31,7 +31,7 @@ RESUME_DEDUP_VERSION: Final = 1
 
 
 class Hooks:
-    """Reads live hooks; they change through events alone, and go with the end of their run."""
+    """Reads live hooks. Only events change them; the end of a run removes its hooks."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -39,10 +39,10 @@ class Hooks:
     async def get(
         self, hook_id: str, *, run_id: str | None = None, resolve_data: ResolveData = "all"
     ) -> Hook:
-        """Read a hook; where several runs have one of this id, the newest run's.
+        """Read a hook. If several runs have a hook with this id, read the newest one.
 
         Raises:
-            HookNotFoundError: there is no live one.
+            HookNotFoundError: no live hook has this id.
         """
         limit = self._connection.config.max_name_bytes
         hook_id = text(hook_id, "hook_id", limit)
@@ -82,10 +82,10 @@ class Hooks:
             place = reply[1:]
 
     async def get_by_token(self, token: str, *, resolve_data: ResolveData = "all") -> Hook:
-        """Read the hook that holds a token, with what this World can do for its resume.
+        """Read the hook that holds a token, with the World's `resume_capabilities`.
 
         Raises:
-            HookNotFoundError: the token is free.
+            HookNotFoundError: no live hook has this token.
         """
         token = text(token, "token", self._connection.config.max_name_bytes, secret=True)
         resolve_data = check_resolve_data(resolve_data)
@@ -130,7 +130,7 @@ class Hooks:
         """List the hooks of a run, or of all runs, in the order of their creation.
 
         Raises:
-            InvalidCursorError: the cursor is not one of this listing.
+            InvalidCursorError: the cursor does not come from this listing.
         """
         listing = "all_hooks" if run_id is None else "hooks"
         name_limit = self._connection.config.max_name_bytes

@@ -91,7 +91,7 @@ def run_id_time(run_id: str) -> int:
         InvalidEventError: it is not `wrun_` and a ULID.
     """
     if not _RUN_ID.fullmatch(run_id):
-        raise InvalidEventError(f"run_id {shown(run_id)} is not wrun_ followed by a ULID")
+        raise InvalidEventError(f"run_id {shown(run_id)} must be wrun_ followed by a ULID")
     return ULID.from_str(run_id.removeprefix(RUN_PREFIX)).milliseconds
 
 

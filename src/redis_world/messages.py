@@ -38,7 +38,7 @@ __all__ = [
     "message_args",
     "message_from",
     "pack_message",
-    "patience",
+    "postpone_delay",
     "run_of",
     "step_name_of",
     "step_of",
@@ -61,7 +61,7 @@ _BACKOFF_FLAT: Final = 3
 """How many failures wait the same short time."""
 _BACKOFF_CAP_SECONDS: Final = 300.0
 
-_PATIENCE_CAP_SECONDS: Final = 30.0
+_POSTPONE_CAP_SECONDS: Final = 30.0
 
 
 def topic_of(queue_name: str) -> str:
@@ -73,8 +73,8 @@ def topic_of(queue_name: str) -> str:
     match = _QUEUE_NAME.fullmatch(queue_name) if isinstance(queue_name, str) else None
     if match is None:
         raise InvalidInputError(
-            f"queue_name {shown(queue_name)} is no queue name: they are __wkf_workflow_<id> or "
-            "__<namespace>_wkf_workflow_<id>, the namespace lower-case letters and digits"
+            f"{shown(queue_name)} is not a queue name: use __wkf_workflow_<id> or "
+            "__<namespace>_wkf_workflow_<id>, with lower-case letters and digits in the namespace"
         )
     return match[1]
 
@@ -87,8 +87,7 @@ def check_topic(topic: str) -> str:
     """
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
         raise InvalidInputError(
-            f"topic {shown(topic)} is no topic: they are __wkf_workflow_ or "
-            "__<namespace>_wkf_workflow_"
+            f"{shown(topic)} is not a topic: use __wkf_workflow_ or __<namespace>_wkf_workflow_"
         )
     return str.__str__(topic)
 
@@ -111,26 +110,26 @@ def default_queue_name(
 def backoff(failures: int) -> float:
     """Seconds to wait after so many failures: 5 after each of the first three, then doubling.
 
-    It grows up to 300. Up to a tenth is added by chance, so that what failed together does not
-    come back together.
+    The limit is 300 seconds. A random extra of up to a tenth keeps messages that failed together
+    from coming back together.
     """
     doublings = max(0, failures - _BACKOFF_FLAT)
     seconds = min(_BACKOFF_CAP_SECONDS, _BACKOFF_SECONDS * 2.0 ** min(doublings, 16))
     return seconds * random.uniform(1.0, 1.1)  # noqa: S311 - spreads load, guards nothing
 
 
-def patience(postponed: int) -> float:
-    """Seconds until a message is due that was postponed so often before: 1, doubling up to 30."""
-    return min(_PATIENCE_CAP_SECONDS, 2.0 ** min(postponed, 16))
+def postpone_delay(postponed: int) -> float:
+    """Seconds until a message is due again, by how often it was postponed: 1, doubling to 30."""
+    return min(_POSTPONE_CAP_SECONDS, 2.0 ** min(postponed, 16))
 
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """The continuation of a message: sent, with the ack of its predecessor, in one step.
+    """The continuation of a message: one script sends it and acks its predecessor.
 
     Attributes:
-        delay: until it is due.
-        idempotency_key: its key; without one it takes over its predecessor's.
+        delay: how long until it is due.
+        idempotency_key: its key; None: the key of its predecessor.
     """
 
     delay: Duration = 0.0
@@ -139,11 +138,11 @@ class FollowUp:
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """A message that an event brings along: both are stored, or neither.
+    """A message that is sent with an event: Redis stores both, or neither.
 
     Attributes:
-        queue_name: as of `queue.send`, as the other fields are.
-        payload: its `runId`, if it has one, is the run of the event.
+        queue_name: as in `queue.send`, like the other fields.
+        payload: its `runId`, if there is one, must be the run of the event.
     """
 
     queue_name: str
@@ -159,13 +158,14 @@ class Message:
     """A leased message.
 
     Attributes:
-        payload: of a run whose user data is deleted, only the ids of run and step and its name.
-        attempt: deliveries so far, this one and lost ones included; 1 at the first. Those that
-            were released or postponed do not count.
+        payload: the message as sent; after the deletion of the run's user data only the run id,
+            the step id and the step name.
+        attempt: deliveries so far, including this one and lost ones; 1 at the first. Released and
+            postponed deliveries do not count.
         failures: deliveries that ended in an error.
-        receipt: what proves the lease; of no use once it ended.
-        postponed: how often it was postponed.
-        postponed_since: when it was postponed first; None for never.
+        receipt: proves the lease; invalid once the lease has ended.
+        postponed: how often the message was postponed.
+        postponed_since: when it was first postponed; None for never.
     """
 
     message_id: str
@@ -180,7 +180,7 @@ class Message:
     enqueued_at: datetime
     due_at: datetime
     partition: int = field(default=0, repr=False)
-    """Where the World keeps it."""
+    """The partition that stores it."""
     postponed: int = 0
     postponed_since: datetime | None = None
 
@@ -191,29 +191,29 @@ class Message:
 
     @property
     def run_id(self) -> str | None:
-        """The run that it is about, if any."""
+        """The run that the message belongs to; None for a message without a run."""
         return run_of(self.payload) or None
 
     @property
     def is_step(self) -> bool:
-        """Whether it asks for a step, not for a replay."""
+        """Whether the message runs a step. If not, it starts a replay."""
         return step_of(self.payload) != ""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that nothing more is tried for.
+    """A message that failed, or lost its lease, too often. It is not delivered again.
 
     Attributes:
-        payload: None where it can't be read; `last_error` says why. Of a run whose user data is
-            deleted, only the ids of run and step and its name.
+        payload: None if it can't be read: `last_error` then has the reason. After the deletion of
+            the run's user data only the run id, the step id and the step name.
         reason: `max_failures` or `max_lost_leases`.
-        last_error: what its last failed delivery said; None when none failed, or the user data
-            of its run is deleted.
-        attempt: deliveries in all.
+        last_error: the error of its last failed delivery; None if no delivery failed, or if the
+            run's user data was deleted.
+        attempt: number of deliveries.
         failures: deliveries that ended in an error.
-        lost_leases: deliveries that ended without an answer.
-        died_at: when it was given up.
+        lost_leases: deliveries whose lease expired.
+        died_at: when it became a dead letter.
     """
 
     message_id: str
@@ -232,7 +232,7 @@ class DeadLetter:
 
 
 def run_of(payload: Mapping[str, Any]) -> str:
-    """The run of a message, or "": a health check is nobody's, whatever it names."""
+    """The run of a message, or "": a health check has none, even if it names one."""
     run_id = payload.get("runId")
     if "__healthCheck" in payload or not isinstance(run_id, str):
         return ""
@@ -269,7 +269,7 @@ def check_payload(payload: Mapping[str, Any], limit: int, what: str = "payload")
         InvalidInputError: it is no mapping, or has a value that can't be stored.
     """
     if not isinstance(payload, Mapping):
-        raise InvalidInputError(f"{what} is a mapping, not {shown(payload)}")
+        raise InvalidInputError(f"{what} must be a mapping, not {shown(payload)}")
     plain: dict[str, Any] = plain_data(payload, what, limit)
     return plain
 
@@ -284,8 +284,8 @@ def encode_body(payload: Mapping[str, Any], limit: int) -> bytes:
     # It may carry a payload of the largest size, as the first message of a run does.
     if len(body) > limit + _ENVELOPE_BYTES:
         raise InvalidInputError(
-            f"payload has {len(body)} bytes; the limit is {limit}, and {_ENVELOPE_BYTES} for what "
-            "surrounds it"
+            f"payload has {len(body)} bytes; the limit is {limit}, plus {_ENVELOPE_BYTES} for its "
+            "envelope"
         )
     return body
 
@@ -297,7 +297,7 @@ def message_args(enqueue: Enqueue, message_id: str, limit: int) -> dict[str, Any
         InvalidInputError: the name, the delay or the payload is not valid.
     """
     if not isinstance(enqueue, Enqueue):
-        raise InvalidInputError(f"enqueue is an Enqueue, not {shown(enqueue)}")
+        raise InvalidInputError(f"enqueue must be an Enqueue, not {shown(enqueue)}")
     name_limit = max(limit, _LEAST_NAME_BYTES)
     delay = to_duration_ms(enqueue.delay, "delay")
     key = _optional(enqueue.idempotency_key, "idempotency_key", name_limit)
@@ -308,7 +308,9 @@ def message_args(enqueue: Enqueue, message_id: str, limit: int) -> dict[str, Any
         found = check_payload(enqueue.headers, name_limit, "headers")
         for name, value in found.items():
             if type(name) is not str or type(value) is not str:
-                raise InvalidInputError(f"headers are texts, not {shown(name)}: {shown(value)}")
+                raise InvalidInputError(
+                    f"headers must map strings to strings, not {shown(name)} to {shown(value)}"
+                )
         headers = encode_data(found, "headers", name_limit) if found else b""
     return {
         "topic": topic_of(queue_name),
@@ -407,10 +409,15 @@ def message_from(row: Sequence[Any], partition: int = 0) -> Message:
 
 
 def tell_dropped(topic: str, message_ids: Sequence[bytes]) -> None:
-    """Say which messages have gone without a word: evicted, or deleted by hand."""
+    """Log which messages have gone without a trace: evicted, or deleted by hand."""
     for message_id in message_ids:
         logger.error(
-            "message %s of topic %s is lost: the server has no record of it any more",
+            "lost message %s of topic %s: its record is gone from the server",
             message_id.decode(),
             topic,
+            extra={
+                "event": "message.lost",
+                "message_id": message_id.decode(),
+                "topic": topic,
+            },
         )

@@ -90,7 +90,7 @@ def _one_of(value: object, what: str, allowed: Mapping[str, C]) -> C:
     found = allowed.get(value) if isinstance(value, str) else None
     if found is None:
         names = " or ".join(map(repr, allowed))
-        raise InvalidInputError(f"{what} is {names}, not {shown(value)}")
+        raise InvalidInputError(f"{what} must be {names}, not {shown(value)}")
     return found
 
 
@@ -114,7 +114,10 @@ def parse_cursor(listing: str, cursor: str | None, name_limit: int | None = None
         place = str.__str__(cursor).removeprefix(prefix)
         if _PLACES[listing].fullmatch(place):
             return place
-    raise InvalidCursorError(f"cursor {shown(cursor)} is no cursor of this listing ({listing})")
+    raise InvalidCursorError(
+        f"cursor {shown(cursor)} does not come from this listing ({listing}): "
+        "use the cursor of an earlier page"
+    )
 
 
 def event_cursor(slot: int) -> str:
@@ -132,7 +135,10 @@ def parse_event_cursor(cursor: str, what: str = "cursor") -> int:
     if isinstance(cursor, str) and cursor.startswith(_EVENT_PREFIX):
         slot = parse_event_id(str.__str__(cursor).removeprefix(_EVENT_PREFIX))
     if slot is None:
-        raise InvalidCursorError(f"{what} {shown(cursor)} is no cursor of an event log")
+        raise InvalidCursorError(
+            f"{what} {shown(cursor)} does not come from an event log: "
+            "use the cursor of an earlier page, or eid:<event id>"
+        )
     return min(slot, MAX_SLOT)
 
 

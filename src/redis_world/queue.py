@@ -31,7 +31,7 @@ from redis_world.messages import (
     kind_of,
     message_args,
     message_from,
-    patience,
+    postpone_delay,
     step_name_of,
     tell_dropped,
     topic_of,
@@ -62,7 +62,7 @@ __all__ = [
     "Queue",
     "QueueStats",
     "backoff",
-    "patience",
+    "postpone_delay",
     "topic_of",
 ]
 
@@ -82,14 +82,18 @@ _BYTES_AT_ONCE: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """How many messages of a topic are where.
+    """How many messages of a topic are in which state.
 
     Attributes:
-        held: due replays that wait for the leased one of their run.
-        oldest_due_age: seconds for which the oldest due message has been waiting; 0 for none.
-        postponed: those of `ready` and `delayed` that workers have postponed.
-        longest_postponed: seconds since the first of them was postponed first; 0 for none.
-        postponed_names: what they ask for, the longest postponed first, at most 20.
+        ready: due, and not leased.
+        delayed: due later.
+        leased: a worker is handling them.
+        held: due replays that wait until the leased replay of their run ends.
+        dead: dead letters.
+        oldest_due_age: seconds since the oldest ready message was due; 0 for none.
+        postponed: messages in `ready` and `delayed` that workers have postponed.
+        longest_postponed: seconds since the first of them was first postponed; 0 for none.
+        postponed_names: their workflows and steps, the longest postponed first, at most 20.
     """
 
     ready: int
@@ -158,7 +162,7 @@ class Queue:
         self._partial = Outage(connection.outage.where)
 
     async def release_claims(self) -> None:
-        """Release what was leased for claims that did not wait for it."""
+        """Release messages that were leased too late for their claim."""
         claims = self._claims.pop(asyncio.get_running_loop(), None)
         if claims is not None:
             await claims.aclose()
@@ -175,24 +179,24 @@ class Queue:
     ) -> str | None:
         """Send a message.
 
-        Where an outstanding message stands for this one already, nothing is stored and its id
-        is the answer: one of the same key, the one message of the same step, or a plain wake
+        If an outstanding message already covers this one, nothing is stored and that message's id
+        is returned. It has the same key, or is the message of the same step, or is a plain wake-up
         of the same run that was not yet delivered.
 
         Args:
             queue_name: `__wkf_workflow_<id>` or `__<namespace>_wkf_workflow_<id>`.
-            payload: JSON values, bytes and datetimes; it travels as it is.
-            delay: until it is due, by the server's clock.
-            idempotency_key: names the message among those of its run.
-            headers: given back with the message.
-            deployment_id: given back with the message.
+            payload: JSON values, bytes and datetimes; delivered unchanged.
+            delay: how long until it is due, by the server's clock.
+            idempotency_key: identifies the message among those of its run.
+            headers: delivered with the message.
+            deployment_id: delivered with the message.
 
         Returns:
-            The id of the message that stands for this one; None when its step is terminal, so
-            that nothing is left to deliver and nothing was stored.
+            The id of the message that covers this one. None if its step is terminal: then nothing
+            is left to deliver, and nothing was stored.
 
         Raises:
-            InvalidInputError: the name, the delay or the payload is not valid.
+            InvalidInputError: the name, the delay or the payload is invalid.
         """
         await self._connection.open()
         enqueue = Enqueue(queue_name, payload, delay, idempotency_key, headers, deployment_id)
@@ -209,12 +213,12 @@ class Queue:
     async def claim(
         self, topic: str, *, limit: int = 10, lease: Duration = DEFAULT_LEASE
     ) -> list[Message]:
-        """Lease messages that are due, oldest first; then what only other workers have postponed.
+        """Lease due messages, oldest first, then messages that only other workers have postponed.
 
         Args:
             topic: the prefix of the queue names, `__wkf_workflow_`.
-            limit: 1 to 1,000. Large messages may be fewer: one call gives about 1 MiB, or one.
-            lease: how long nobody else gets them.
+            limit: 1 to 1,000. A call returns fewer where they exceed 1 MiB, but at least one.
+            lease: how long no other worker gets them.
         """
         return (await self.claim_batch(topic, limit=limit, lease=lease)).messages
 
@@ -226,20 +230,20 @@ class Queue:
         lease: Duration = DEFAULT_LEASE,
         worker: str | None = None,
     ) -> Claim:
-        """Lease messages as `claim` does, and tell when to come again.
+        """Lease messages as `claim` does, and tell when to claim again.
 
-        Partitions that do not answer within a moment are left out. What their claims lease later
-        is delivered by the next claim, or released.
+        Partitions that do not answer at once are skipped. The next claim returns the messages that
+        they lease later, or they are released.
 
         Args:
-            topic: as of `claim`, as the next two are.
-            limit: how many.
-            lease: how long.
-            worker: who asks, up to 64 letters and digits: what this one has postponed it gets no
-                sooner than it asked for. None: this World.
+            topic: as in `claim`.
+            limit: as in `claim`.
+            lease: as in `claim`.
+            worker: the claiming worker, up to 64 letters and digits. It gets messages that it has
+                postponed only after their delay. None: this World.
 
         Raises:
-            WorldUnavailableError: no partition has answered.
+            WorldUnavailableError: no partition answered.
         """
         limit = whole(limit, "limit", 1, MAX_CLAIM)
         topic = check_topic(topic)
@@ -366,13 +370,13 @@ class Queue:
         )
 
     async def ack(self, message: Message, *, follow_up: FollowUp | None = None) -> bool:
-        """End a leased message; with a continuation, in one step.
+        """End a leased message, and send its continuation in the same script.
 
-        The continuation has an id of its own and attempt 1; the queue name, headers, deployment
-        and payload, less `runInput`, are its predecessor's.
+        The continuation has a new id and attempt 1. It takes the queue name, headers, deployment
+        and payload, without `runInput`, from its predecessor.
 
         Returns:
-            False when the lease was lost: then nothing has changed.
+            False if the lease was lost: then nothing has changed.
         """
         args: dict[str, Any] = dict.fromkeys(
             ("follow_up_id", "kind", "idempotency", "delay", "body"), ""
@@ -380,7 +384,7 @@ class Queue:
         lease = self._lease_of(message)
         if follow_up is not None:
             if not isinstance(follow_up, FollowUp):
-                raise InvalidInputError(f"follow_up is a FollowUp, not {shown(follow_up)}")
+                raise InvalidInputError(f"follow_up must be a FollowUp, not {shown(follow_up)}")
             delay_ms = to_duration_ms(follow_up.delay, "delay")
             key = ""
             for each in (message.idempotency_key, follow_up.idempotency_key):
@@ -406,11 +410,11 @@ class Queue:
 
         Args:
             message: the leased message.
-            error: what went wrong, kept with the message.
-            delay: until it is due again; None: `backoff` of its failures.
+            error: what went wrong, stored with the message.
+            delay: how long until it is due again; None: `backoff` of its failures.
 
         Returns:
-            False when the lease was lost: then nothing has changed.
+            False if the lease was lost: then nothing has changed.
         """
         lease = self._lease_of(message)
         # What the error of a handler said, of which the beginning is kept.
@@ -419,10 +423,10 @@ class Queue:
         return await self._free(lease, error, seconds)
 
     async def release(self, message: Message) -> bool:
-        """Return a leased message untouched: due at once, and the delivery does not count.
+        """Return a leased message unchanged. It is due at once, and the delivery does not count.
 
         Returns:
-            False when the lease was lost: then nothing has changed.
+            False if the lease was lost: then nothing has changed.
         """
         return await self._on_lease(
             "queue/release",
@@ -432,26 +436,26 @@ class Queue:
         )
 
     async def postpone(self, message: Message, delay: Duration | None = None) -> bool:
-        """Return a leased message that is not for this worker, or not yet.
+        """Return a leased message that this worker can't handle, or can't handle yet.
 
-        It is due again after the delay, and workers that have not declined it may get it sooner.
-        Nothing is counted as an attempt; the message keeps how often and since when it was
+        It is due again after the delay. Workers that have not postponed it may get it sooner. The
+        delivery does not count as an attempt. The message keeps how often and since when it was
         postponed.
 
         Args:
             message: the leased message.
-            delay: until it is due; None: `patience`, which grows with each time.
+            delay: how long until it is due; None: `postpone_delay`, which grows with each time.
 
         Returns:
-            False when the lease was lost: then nothing has changed.
+            False if the lease was lost: then nothing has changed.
 
         Raises:
-            InvalidInputError: the message or the delay is not valid.
+            InvalidInputError: the message or the delay is invalid.
         """
         lease = self._lease_of(message)
         limit = self._connection.config.max_payload_bytes
         payload = check_payload(message.payload, limit, "payload of message")
-        seconds = patience(message.postponed) if delay is None else delay
+        seconds = postpone_delay(message.postponed) if delay is None else delay
         return await self._on_lease(
             "queue/postpone",
             lease,
@@ -464,10 +468,10 @@ class Queue:
         )
 
     async def extend(self, message: Message, *, lease: Duration = DEFAULT_LEASE) -> bool:
-        """Make a lease end this long from now.
+        """Set the end of a lease to this long from now.
 
         Returns:
-            False when the lease was lost: then nothing has changed.
+            False if the lease was lost: then nothing has changed.
         """
         keys, args = self.extension(message, lease)
         reply = await self._connection.call("queue/extend", keys, args)
@@ -517,7 +521,7 @@ class Queue:
         return QueueStats(*queue_counts(replies))
 
     async def topics(self) -> list[str]:
-        """The topics that messages were ever sent to, sorted."""
+        """All topics that ever had a message, sorted."""
         found = await ask_all([self._topics(keys) for keys in self._connection.partitions])
         return sorted({topic for topics in found for topic in topics})
 
@@ -528,15 +532,15 @@ class Queue:
     async def dead_letters(
         self, topic: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
     ) -> Page[DeadLetter]:
-        """List messages that nothing more is tried for, by the time of their death.
+        """List dead letters, the oldest first: messages that failed too often.
 
         Args:
             topic: the topic.
             limit: 1 to 1,000.
-            cursor: of an earlier page.
+            cursor: the cursor of an earlier page.
 
         Raises:
-            InvalidCursorError: the cursor is not one of this listing.
+            InvalidCursorError: the cursor does not come from this listing.
         """
         limit = check_limit(limit)
         place = parse_cursor("dead_letters", cursor)
@@ -565,11 +569,11 @@ class Queue:
         return make_page("dead_letters", reply, dead_letter_from, cursor)
 
     async def redrive(self, message_id: str) -> str | None:
-        """Send a dead letter again, under its id, due now, with its counts at nothing.
+        """Send a dead letter again, with the same id, due now, with its counts reset.
 
         Returns:
-            The id of the message that stands for it: another one, where its key or its step has
-            got one meanwhile; None when its step is over and nothing is left to deliver.
+            The id of the message. It is the id of another message if its key or step has one by
+            now. None if its step has ended: then nothing is left to deliver.
 
         Raises:
             MessageNotFoundError: there is no such dead letter.
@@ -600,8 +604,8 @@ class Queue:
         """Send all dead letters of a topic again, the oldest first, each as `redrive` does.
 
         Returns:
-            How many there were, those included that had nothing left to deliver. What dies
-            meanwhile stays dead.
+            How many there were, including those with nothing left to deliver. Messages that become
+            dead letters during the call are not redriven.
         """
         counts = await complete(
             [self._redrive_all(keys, topic) for keys in self._connection.partitions]
@@ -619,7 +623,7 @@ class Queue:
         return count
 
     async def purge_dead_letters(self, topic: str) -> int:
-        """Delete all dead letters of a topic; how many this call has deleted."""
+        """Delete all dead letters of a topic, and return how many."""
         counts = await complete([self._purge(keys, topic) for keys in self._connection.partitions])
         return sum(counts)
 
@@ -659,7 +663,7 @@ class Queue:
 
     def _lease_of(self, message: Message) -> _Lease:
         if not isinstance(message, Message):
-            raise InvalidInputError(f"message is a Message, not {shown(message)}")
+            raise InvalidInputError(f"message must be a Message, not {shown(message)}")
         last = len(self._connection.partitions) - 1
         partition = whole(message.partition, "partition of message", 0, last)
         limit = self._connection.config.max_name_bytes
@@ -717,7 +721,16 @@ class Queue:
             return message_from(row, keys.number)
         except WorldError as error:
             lease = _Lease(keys, topic, row[0].decode(), receipt)
-            logger.error("message %s: %s", lease.message_id, error)  # noqa: TRY400 - not ours
+            logger.error(  # noqa: TRY400 - not ours
+                "can't read message %s: %s",
+                lease.message_id,
+                error,
+                extra={
+                    "event": "message.unreadable",
+                    "message_id": lease.message_id,
+                    "topic": topic,
+                },
+            )
             # Without its server it is left to its lease; the others of the claim must not be.
             with contextlib.suppress(WorldError):
                 await self._free(lease, str(error), backoff(1))
@@ -730,12 +743,12 @@ class Queue:
 def _worker_id(worker: str) -> str:
     worker = text(worker, "worker", _MAX_WORKER_ID)
     if not (worker.isascii() and worker.isalnum()):
-        raise InvalidInputError(f"worker has letters and digits alone, not {shown(worker)}")
+        raise InvalidInputError(f"worker must be letters and digits, not {shown(worker)}")
     return worker
 
 
 def _positive_ms(duration: Duration, what: str) -> int:
     milliseconds = to_duration_ms(duration, what)
     if milliseconds == 0:
-        raise InvalidInputError(f"{what} must be more than nothing")
+        raise InvalidInputError(f"{what} must be more than 0, not {shown(duration)}")
     return milliseconds

@@ -327,12 +327,12 @@ def _event_data(
 
 
 class PostponedName(NamedTuple):
-    """What postponed messages ask for, and nobody has handled.
+    """A workflow or step whose messages all workers have postponed.
 
     Attributes:
-        queue_name: of the messages: its end names their workflow.
-        step_name: of the step; None for a replay.
-        age: seconds since the first of them was postponed first.
+        queue_name: the queue name of the messages; it ends with the workflow.
+        step_name: the name of the step; None for a replay.
+        age: seconds since the first of them was first postponed.
     """
 
     queue_name: str
@@ -414,45 +414,49 @@ def _refusal(status: str, detail: str, run_id: str, entity_id: str) -> WorldErro
             return RunNotSupportedError(not_supported(int(detail)))
         case "CONFLICT":
             return EntityConflictError(
-                f"{what} exists, or has this event, already", reason="duplicate"
+                f"{what} already exists or already has this event", reason="duplicate"
             )
         case "STEP_TERMINAL":
             return EntityConflictError(f"step {what} is {detail}", reason="step_terminal")
         case "RUN_TERMINAL":
             return EntityConflictError(f"run {run_id} is {detail}", reason="run_terminal")
         case "RUN_EXPIRED":
-            return RunExpiredError(f"run {run_id} is {detail}: nothing more begins in it")
+            return RunExpiredError(f"run {run_id} is {detail}: it accepts nothing new")
         case "TOO_EARLY":
             seconds = max(1, math.ceil(int(detail) / 1000))
             return TooEarlyError(
-                f"step {what} may not start yet: {seconds} s to go", retry_after=seconds
+                f"step {what} can't start yet: try again in {seconds} s", retry_after=seconds
             )
         case "RESUME_CONFLICT":
             return HookResumeConflictError(
-                f"the resume id of hook {what} stands for another {detail}"
+                f"the resume id for hook {what} was already used for another {detail}"
             )
         case "TOO_MANY_ATTRIBUTES":
-            return AttributeValidationError(f"run {run_id} would have {detail} attributes")
+            return AttributeValidationError(
+                f"run {run_id} would have {detail} attributes; the limit is 64"
+            )
         case "LOG_FULL":
             return InvalidEventError(
-                f"the log of run {run_id} is at its ceiling: nothing new begins in it"
+                f"the log of run {run_id} is full (option max_events_per_run): only events that "
+                "end something are accepted"
             )
         case "RUN_ID_AGE":
             return InvalidEventError(
-                f"the time in run id {run_id} is more than 24 hours past or 5 minutes ahead"
+                f"the time in run id {run_id} must be at most 24 hours in the past and 5 minutes "
+                "in the future"
             )
         case _:
-            return ScriptError(f"unexpected answer {status} for {what}")
+            return ScriptError(f"unexpected status {status} for {what}")
 
 
 def not_supported(version: int) -> str:
     """What to tell about a run of a spec version that this World does not read."""
     if version < MIN_SPEC_VERSION:
         return (
-            f"spec version {shown(version)} is a legacy run's, from before event logs: this World "
-            "never had such runs"
+            f"spec version {shown(version)} belongs to legacy runs without event logs: this World "
+            "does not support them"
         )
     return (
         f"spec version {shown(version)} is newer than {SPEC_VERSION}, the newest that this World "
-        "reads"
+        "reads: upgrade redis-world"
     )

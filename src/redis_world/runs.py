@@ -51,13 +51,13 @@ TERMINAL: Final = ("completed", "failed", "cancelled")
 _STATUSES: Final[tuple[str, ...]] = get_args(RunStatus)
 MAX_CANCELLED: Final = 500
 _LOOK_SECONDS: Final = 1.0
-"""How often a waiter looks by itself, as long as it may not be told."""
+"""How often a waiter polls while it has no subscription."""
 _SELDOM_SECONDS: Final = 5.0
-"""How often it does while its subscription stands, where a single hint was lost."""
+"""How often it polls while it has one: a single notification may be lost."""
 
 
 class Runs:
-    """Reads runs, and cancels many; they change through events alone."""
+    """Reads runs and cancels many at once. Only events change runs."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -112,14 +112,14 @@ class Runs:
 
         Args:
             workflow_name: only runs of this workflow.
-            status: only runs of this status, or of one of several; an empty list gives none.
+            status: only runs with this status, or with one of several; an empty list gives none.
             limit: 1 to 1,000.
-            cursor: of an earlier page.
+            cursor: the cursor of an earlier page.
             sort_order: `asc` or `desc`.
             resolve_data: `none` leaves payloads out.
 
         Raises:
-            InvalidCursorError: the cursor is not one of this listing.
+            InvalidCursorError: the cursor does not come from this listing.
         """
         place = parse_cursor("runs", cursor)
         statuses = _check_statuses(status)
@@ -161,19 +161,19 @@ class Runs:
     async def cancel_many(
         self, run_ids: Sequence[str], reason: str | None = None
     ) -> CancelManyResult:
-        """Cancel runs, each by itself, in one round trip (contract, section 6).
+        """Cancel runs independently of each other, in one round trip (contract, section 6).
 
-        Unlike a further run_cancelled, it writes nothing to a run that is cancelled already.
+        Unlike a second run_cancelled, it writes nothing to a cancelled run.
 
         Args:
-            run_ids: 1 to 500 ids, each one once.
-            reason: up to 512 UTF-16 units, kept on the events.
+            run_ids: 1 to 500 different ids.
+            reason: up to 512 UTF-16 units, stored on the events.
 
         Returns:
-            What became of each, in their order. An error of one run is told there.
+            The outcome of each run, in their order, including the error of a run that failed.
 
         Raises:
-            InvalidInputError: the ids or the reason can't be; no run was cancelled.
+            InvalidInputError: the ids or the reason are invalid; no run was cancelled.
         """
         ids = self._check_ids([run_ids] if isinstance(run_ids, str) else run_ids)
         reason = _check_cancellation(ids, reason, self._connection.config.max_name_bytes)
@@ -243,11 +243,11 @@ class Runs:
     ) -> Run:
         """Wait until a run is terminal, and read it.
 
-        Returns as soon as the run's end is hinted, also from another process; at the timeout it
-        returns the run as it is then.
+        Returns as soon as the notification of the run's end arrives, also from another process. At
+        the timeout it returns the run as it is then.
 
         Raises:
-            RunNotFoundError: there is no such run, at once.
+            RunNotFoundError: the run does not exist. Raised at once.
         """
         run_id = text(run_id, "run_id", self._connection.config.max_name_bytes)
         loop = asyncio.get_running_loop()
@@ -288,14 +288,18 @@ class Runs:
 
 def _check_cancellation(ids: Sequence[str], reason: str | None, limit: int) -> str | None:
     if not 1 <= len(ids) <= MAX_CANCELLED:
-        raise InvalidInputError(f"{len(ids)} runs to cancel; 1 to {MAX_CANCELLED} can be")
+        raise InvalidInputError(f"can cancel 1 to {MAX_CANCELLED} runs at once, not {len(ids)}")
     if len({*ids}) < len(ids):
-        raise InvalidInputError("a run that is to be cancelled is named twice")
+        twice = next(each for each, count in Counter(ids).items() if count > 1)
+        raise InvalidInputError(f"run {shown(twice)} is named twice: name each run once")
     if reason is None:
         return None
     reason = text(reason, "reason", limit)
-    if utf16_units(reason) > MAX_CANCEL_REASON_UNITS:
-        raise InvalidInputError(f"reason has {MAX_CANCEL_REASON_UNITS} UTF-16 units at most")
+    units = utf16_units(reason)
+    if units > MAX_CANCEL_REASON_UNITS:
+        raise InvalidInputError(
+            f"reason has {units} UTF-16 units; the limit is {MAX_CANCEL_REASON_UNITS}"
+        )
     return reason
 
 
@@ -314,7 +318,7 @@ def check_terminal(status: str | Sequence[str]) -> set[str]:
     """The terminal statuses that are named.
 
     Raises:
-        InvalidInputError: one is no status, or not terminal.
+        InvalidInputError: one is not a status, or not terminal.
     """
     return _names(status, TERMINAL, "terminal status")
 
@@ -323,5 +327,7 @@ def _names(status: str | Iterable[str], allowed: Sequence[str], kind: str) -> se
     names = [status] if isinstance(status, str) else items(status, "status")
     for name in names:
         if not isinstance(name, str) or name not in allowed:
-            raise InvalidInputError(f"status {shown(name)} is no {kind}: {', '.join(allowed)}")
+            raise InvalidInputError(
+                f"{shown(name)} is not a {kind}: use one of {', '.join(allowed)}"
+            )
     return {str.__str__(name) for name in names}

@@ -23,7 +23,7 @@ __all__ = ["Steps"]
 
 
 class Steps:
-    """Reads steps; they change through events alone."""
+    """Reads steps. Only events change them."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -59,7 +59,7 @@ class Steps:
         """List the steps of a run in the order of their creation.
 
         Raises:
-            InvalidCursorError: the cursor is not one of this listing.
+            InvalidCursorError: the cursor does not come from this listing.
         """
         run_id = text(run_id, "run_id", self._connection.config.max_name_bytes)
         resolve_data = check_resolve_data(resolve_data)

@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 import weakref
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from itertools import count
 from typing import Final
 
 from redis_world.connection import Connection
-from redis_world.errors import InvalidInputError, StreamClosedError, WorldUnavailableError
+from redis_world.errors import (
+    InvalidInputError,
+    StreamClosedError,
+    WorldUnavailableError,
+    shown_id,
+)
 from redis_world.ids import MAX_SLOT, new_request_id, process_id
 from redis_world.models import StreamChunk, StreamChunksPage, StreamInfo
 from redis_world.paging import DEFAULT_LIMIT, check_limit, parse_cursor
@@ -24,7 +30,7 @@ logger = logging.getLogger(__name__)
 _READ_CHUNKS: Final = 64
 """Chunks of one round trip of a live reader."""
 _LOOK_SECONDS: Final = 1.0
-"""How often a live reader looks by itself, where a hint was lost."""
+"""How often a live reader polls: a notification may be lost."""
 _MAX_CHUNKS: Final = 5_000
 """Chunks of one write: the server does nothing else meanwhile."""
 
@@ -54,9 +60,9 @@ class _Writer:
 
 
 class Streams:
-    """Writes and reads streams. They need no run, and know nothing of its status.
+    """Writes and reads streams. They work without a run, and with a run of any status.
 
-    Without a run a stream goes an hour after its last write.
+    A stream without a run expires an hour after its last write.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -67,11 +73,11 @@ class Streams:
         )
 
     async def write(self, run_id: str, name: str, chunk: bytes) -> None:
-        """Append a chunk, creating the stream if need be.
+        """Append a chunk. Creates the stream if it does not exist.
 
         Raises:
             StreamClosedError: the stream is closed; nothing was stored.
-            InvalidInputError: the chunk is not bytes, or too large.
+            InvalidInputError: the chunk is too large, or is not bytes.
         """
         await self.write_many(run_id, name, [chunk])
 
@@ -87,7 +93,7 @@ class Streams:
         for given in items(chunks, "chunks"):
             chunk = plain_bytes(given)
             if chunk is None:
-                raise InvalidInputError(f"a chunk is bytes, not {shown(given)}")
+                raise InvalidInputError(f"a chunk must be bytes, not {shown(given)}")
             if len(chunk) > limit:
                 raise InvalidInputError(f"a chunk has {len(chunk)} bytes; the limit is {limit}")
             rows.append(chunk)
@@ -105,7 +111,9 @@ class Streams:
                 writer.rename()
                 reply = await self._write(writer, keys, name, rows)
         if reply[0] == b"CLOSED":
-            raise StreamClosedError(f"stream {name!r} of run {run_id} is closed")
+            raise StreamClosedError(
+                f"stream {shown_id(name)!r} of run {shown_id(run_id)} is closed"
+            )
 
     async def _write(
         self, writer: _Writer, keys: Mapping[str, str], name: str, chunks: Sequence[bytes]
@@ -123,7 +131,7 @@ class Streams:
         )
 
     async def close(self, run_id: str, name: str) -> None:
-        """Close a stream, creating it if need be; closing it again changes nothing."""
+        """Close a stream. Creates it if it does not exist; closing it again changes nothing."""
         run_id, name = self._names(run_id, name)
         await self._connection.call(
             "streams/close",
@@ -136,17 +144,17 @@ class Streams:
     ) -> AsyncGenerator[bytes, None]:
         """Read a stream live, until it is closed.
 
-        A broken connection, or an hour of silence, is no end: it goes on where it was. It ends,
-        too, when the run is removed or its user data is deleted.
+        After a broken connection, or an hour of silence, it continues where it was. It also ends
+        when the run is removed or its user data is deleted.
 
         Args:
             run_id: the run.
             name: the stream.
-            start_index: the first chunk to give; a negative one counts from the current end,
+            start_index: the index of the first chunk. A negative one counts from the current end,
                 clamped at 0.
 
         Yields:
-            The chunks in order; empty ones have an index but are left out.
+            The chunks in order. Empty chunks have an index but are left out.
         """
         run_id, name = self._names(run_id, name)
         start_index = whole(start_index, "start_index", None)
@@ -157,6 +165,7 @@ class Streams:
         may_be_past_end = index > 0
         had_run = False
         async with self._connection.hub.subscribe(stream) as hints:
+            interrupted: float | None = None
             while True:
                 try:
                     # The run behind the chunks: what is read of an expired one is not shown.
@@ -173,9 +182,14 @@ class Streams:
                         and await self._is_past_end(run_id, name, index)
                     )
                 except WorldUnavailableError as error:
-                    logger.warning("stream %r of run %s is interrupted: %s", name, run_id, error)
+                    if interrupted is None:
+                        interrupted = time.monotonic()
+                        _tell("interrupted", run_id, name, error=error)
                     await asyncio.sleep(_LOOK_SECONDS)
                     continue
+                if interrupted is not None:
+                    _tell("resumed", run_id, name, seconds=time.monotonic() - interrupted)
+                    interrupted = None
                 if is_over:
                     return
                 for _, (field, chunk) in entries:
@@ -207,7 +221,7 @@ class Streams:
                 return names
 
     async def get_info(self, run_id: str, name: str) -> StreamInfo:
-        """How far a stream has been written: tail index -1, not done, for an unknown one."""
+        """Read the length of a stream. An unknown one has tail index -1 and is not done."""
         run_id, name = self._names(run_id, name)
         keys = self._keys(run_id, name)
         reply = await self._connection.call("streams/info", _info_keys(keys), {})
@@ -216,16 +230,16 @@ class Streams:
     async def get_chunks(
         self, run_id: str, name: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
     ) -> StreamChunksPage:
-        """Read a page of what is there now, empty chunks included.
+        """Read a page of the current chunks, including empty ones.
 
         Args:
             run_id: the run.
             name: the stream.
             limit: 1 to 1,000.
-            cursor: of an earlier page.
+            cursor: the cursor of an earlier page.
 
         Raises:
-            InvalidCursorError: the cursor is not one of this listing.
+            InvalidCursorError: the cursor does not come from this listing.
         """
         run_id, name = self._names(run_id, name)
         limit = check_limit(limit)
@@ -289,6 +303,24 @@ class Streams:
         """Whether a reader stands behind the end marker."""
         info = await self.get_info(run_id, name)
         return info.done and index > info.tail_index + 1
+
+
+def _tell(
+    what: str, run_id: str, name: str, *, error: Exception | None = None, seconds: float = 0.0
+) -> None:
+    """Log that a reader lost the server, once, and that it continues."""
+    logger.log(
+        logging.INFO if error is None else logging.WARNING,
+        "stream reader %s%s",
+        what,
+        f" after {seconds:.1f} s" if error is None else f": {error}",
+        extra={
+            "event": f"stream.{what}",
+            "run_id": shown_id(run_id),
+            "stream": shown_id(name),
+            "seconds": round(seconds, 1),
+        },
+    )
 
 
 def _info_keys(keys: Mapping[str, str]) -> dict[str, str]:

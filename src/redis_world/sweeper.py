@@ -129,9 +129,14 @@ class Sweeper:
             )
             for run_id, message_id in reply[2]:
                 logger.error(
-                    "run %s has lost its message %s: the server has no record of it any more",
+                    "run %s lost its message %s: the record is gone from the server",
                     run_id.decode(),
                     message_id.decode(),
+                    extra={
+                        "event": "message.lost",
+                        "run_id": run_id.decode(),
+                        "message_id": message_id.decode(),
+                    },
                 )
             before = reply[1]
             self._search = (sought, before) if before else None
@@ -194,7 +199,16 @@ class Sweeper:
             return False
         what = f"step {candidate.step_id!r} of run" if candidate.step_id else "run"
         logger.warning(
-            "%s %s was waiting for a message that nobody sent: sent now", what, candidate.run_id
+            "sent the missing message of %s %s",
+            what,
+            candidate.run_id,
+            extra={
+                "event": "message.recovered",
+                "run_id": candidate.run_id,
+                "step_id": candidate.step_id or None,
+                "message_id": message_id,
+                "topic": message["topic"],
+            },
         )
         return True
 

@@ -102,7 +102,9 @@ def _before_the_hook() -> Iterator[None]:
     try:
         yield
     except NotDurableError as error:
-        raise WorldUnavailableError(f"the hook was not created: {error}") from error
+        raise WorldUnavailableError(
+            f"did not create the hook, create it again: {error}"
+        ) from error
 
 
 async def _reserve(

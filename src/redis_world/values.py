@@ -95,7 +95,8 @@ def text(
     """
     if type(value) is not str:
         if not isinstance(value, str):
-            raise error(f"{what} is text, not {type(value).__name__ if secret else shown(value)}")
+            found = f"a {type(value).__name__}" if secret else shown(value)
+            raise error(f"{what} must be a string, not {found}")
         value = str.__str__(value)
     size = len(value)
     if not value.isascii():
@@ -125,8 +126,10 @@ def whole(
     number = value if type(value) is int else plain_number(value)
     if type(number) is int and (low is None or low <= number) and (high is None or number <= high):
         return number
-    allowed = "" if low is None else f" from {low} up" if high is None else f" {low} to {high}"
-    raise error(f"{what} is a whole number{allowed}, not {shown(value)}")
+    allowed = (
+        "" if low is None else f" of at least {low}" if high is None else f" from {low} to {high}"
+    )
+    raise error(f"{what} must be a whole number{allowed}, not {shown(value)}")
 
 
 def items(
@@ -142,7 +145,7 @@ def items(
         # The iterators of others may raise anything.
         with contextlib.suppress(Exception):
             return [*values]
-    raise error(f"{what} is a list, not {shown(values)}")
+    raise error(f"{what} must be a list, not {shown(values)}")
 
 
 def flag(value: object, what: str) -> bool:
@@ -154,7 +157,7 @@ def flag(value: object, what: str) -> bool:
     found = value if type(value) is bool else plain_number(value)
     if type(found) is bool:
         return found
-    raise InvalidInputError(f"{what} is True or False, not {shown(value)}")
+    raise InvalidInputError(f"{what} must be True or False, not {shown(value)}")
 
 
 def plain_bytes(value: object) -> bytes | None:
@@ -174,7 +177,7 @@ def plain_bytes(value: object) -> bytes | None:
         try:
             return value.tobytes()
         except (ValueError, NotImplementedError) as error:
-            raise InvalidInputError(f"a memoryview can't be read: {error}") from None
+            raise InvalidInputError(f"can't read the memoryview: {error}") from None
     return None
 
 
@@ -197,11 +200,12 @@ def plain_moment(value: datetime) -> datetime:
             # No format of dates has offsets of seconds.
             moment = moment.astimezone(UTC)
     except OverflowError:
-        raise ValueError("a date in UTC is of the years 1 to 9999") from None
+        raise ValueError(f"{shown(value)} must be within the years 1 to 9999 in UTC") from None
     except Exception as error:  # noqa: BLE001 - a time zone may raise anything
-        raise ValueError(f"no point in time: {str(error)[:_SHOWN_LENGTH]}") from None
+        problem = str(error)[:_SHOWN_LENGTH]
+        raise ValueError(f"{shown(value)} is not a valid date: {problem}") from None
     if offset is None:
-        raise ValueError("a date needs a time zone")
+        raise ValueError(f"{shown(value)} needs a time zone")
     return moment
 
 

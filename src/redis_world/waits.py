@@ -22,7 +22,7 @@ __all__ = ["Waits"]
 
 
 class Waits:
-    """Reads waits; they change through events alone, and go with the end of their run."""
+    """Reads waits. Only events change them; the end of a run removes its waits."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -31,7 +31,7 @@ class Waits:
         """Read a wait.
 
         Raises:
-            WaitNotFoundError: the run has no such wait, or it ended, or there is no such run.
+            WaitNotFoundError: the run has no such wait, has ended, or does not exist.
         """
         limit = self._connection.config.max_name_bytes
         run_id = text(run_id, "run_id", limit)
@@ -55,7 +55,7 @@ class Waits:
         """List the waits of a run in the order of their creation.
 
         Raises:
-            InvalidCursorError: the cursor is not one of this listing.
+            InvalidCursorError: the cursor does not come from this listing.
         """
         run_id = text(run_id, "run_id", self._connection.config.max_name_bytes)
         keys = self._connection.partitions.of(run_id).of_run(run_id)

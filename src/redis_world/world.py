@@ -49,29 +49,28 @@ _SLOT_SECONDS: Final = 1.0
 class RedisWorld:
     """A World on Redis or Valkey.
 
-    An async context manager; usable without one too: it opens at the first call and closes by
-    `aclose`. One World does for a process: any number of threads and event loops may use it at
-    once, and so may a process that was forked from it. Each event loop has connections of its
-    own, which are closed with the loop; a forked process leaves those of its parent alone.
+    Use it with `async with`, or without: then the first call opens it, and `aclose` closes it. One
+    World is enough for a process. Any number of threads and event loops may use it at once, and a
+    forked process may, too. Each event loop has separate connections, which close with the loop. A
+    forked process does not touch the connections of its parent.
 
-    `aclose` and the end of `async with` close the World for all threads and loops. From then on
-    calls raise `WorldClosedError`, and so do readers of streams and waiters that were left behind.
-    A further `async with` opens it again.
+    `aclose` and the end of `async with` close the World for all threads and loops. After that,
+    calls, stream readers and waiters raise `WorldClosedError`. A new `async with` opens it again.
 
     Args:
         url: `redis://`, `rediss://` or `unix://` as redis-py has them, or `memory://<name>` for
             the embedded store of this process.
-        client: a ready `redis.asyncio.Redis` instead, whose server and settings are used; its
-            owner closes it.
-        library: other scripts than the ones of this package, for tests.
+        client: a `redis.asyncio.Redis` instead of a URL. The World uses its server and settings;
+            its owner closes it.
+        library: scripts to use instead of those of this package, for tests.
         options: see `WorldConfig`.
 
     Raises:
-        ConfigurationError: an option, the URL or the client can't be used; the text says why.
+        ConfigurationError: an option, the URL or the client is invalid; the text tells why.
 
     Attributes:
-        events: the event log, and the only way to change anything.
-        runs: reads runs. Likewise `steps`, `hooks` and `waits`.
+        events: the event log. Only events change runs, steps, hooks and waits.
+        runs: reads runs. So do `steps`, `hooks` and `waits` for theirs.
         queue: messages that wake runs.
         streams: logs of binary chunks.
     """
@@ -88,7 +87,7 @@ class RedisWorld:
         if library is None:
             library = default_library()
         elif not isinstance(library, ScriptLibrary):
-            raise ConfigurationError(f"library is a ScriptLibrary, not {shown(library)}")
+            raise ConfigurationError(f"library must be a ScriptLibrary, not {shown(library)}")
         self._connection = Connection(
             url=url,
             client=client,
@@ -118,38 +117,37 @@ class RedisWorld:
 
     @property
     def connection(self) -> Connection:
-        """The commands and scripts below, for workers and tools of this package."""
+        """Runs commands and scripts, for workers and tools of this package."""
         return self._connection
 
     @property
     def is_memory(self) -> bool:
-        """Whether this is the embedded store, which nobody outside of the process sees."""
+        """Whether this is the embedded store, which only this process can see."""
         return self._connection.is_memory
 
     async def open(self) -> Self:
-        """Reach the server, check it, and pin the namespace.
+        """Connect to the server, check it, and create the namespace if it is new.
 
         Raises:
-            ConfigurationError: the server or the namespace does not fit; the text says why.
-            WorldClosedError: it was closed.
+            ConfigurationError: the server or the namespace does not match; the text tells why.
+            WorldClosedError: the World was closed.
             WorldUnavailableError: the server can't be reached.
         """
         await self._connection.open()
         return self
 
     async def sweep(self) -> dict[str, int]:
-        """Do one round of what nobody else does (contract, section 7).
+        """Do one round of recovery and removal (contract, sections 5 and 7).
 
-        It frees the leases of workers that are gone, sends the messages that events of
-        `sweep_interval` ago still lack, and wakes live runs that have had no message for so long
-        and wait for no hook. Any process may do it at any time; workers do it anyway.
+        It ends the leases of lost workers. It sends messages that are missing since
+        `sweep_interval`. It wakes live runs that have had no message for as long and do not wait
+        for a hook. It removes expired hooks, and runs that ended longer ago than `retention`.
 
-        And it removes what has had its time (section 5): hooks that outlived their run, and runs
-        that ended longer ago than `retention`.
+        Workers sweep without being asked. Any process may sweep at any time.
 
         Returns:
-            How many of each were recovered: `expired_leases`, `queued_steps`, `woken_runs`; and
-            how many have gone: `expired_hooks`, `removed_runs`.
+            How many were recovered: `expired_leases`, `queued_steps`, `woken_runs`; and how many
+            were removed: `expired_hooks`, `removed_runs`.
 
         Raises:
             WorldUnavailableError: some partitions could not be swept; all others were.
@@ -199,30 +197,30 @@ class RedisWorld:
         dry_run: bool = False,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> int:
-        """Remove runs that ended a while ago, whatever this World's `retention` is.
+        """Remove runs by the time since their end, independently of `retention`.
 
-        With a run all that belongs to it goes: log, steps, streams, messages. A run stays as long
-        as one of its hooks has to (contract, section 5, Hook retention).
+        It removes a run with its log, steps, streams and messages. A run stays as long as one of
+        its hooks is retained (contract, section 5, Hook retention).
 
         Args:
-            older_than: how long ago they ended at least.
-            status: the terminal statuses of which they are.
-            dry_run: only count them.
-            on_progress: called with how many were looked at and how many of them have gone.
+            older_than: the minimum time since their end.
+            status: only runs with these terminal statuses.
+            dry_run: count them, and remove nothing.
+            on_progress: called with the number of runs examined and the number removed.
 
         Returns:
-            How many have gone, or would.
+            How many runs were removed, or would be with `dry_run`.
 
         Raises:
             InvalidInputError: a status is not terminal, or the age is negative.
-            WorldUnavailableError: some partitions could not be reached; what was due in all
-                others has gone.
+            WorldUnavailableError: some partitions could not be reached; the runs of all others
+                were removed.
         """
         wanted = check_terminal(status)
         age = to_duration_ms(older_than, "older_than")
         dry_run = flag(dry_run, "dry_run")
         if on_progress is not None and not callable(on_progress):
-            raise InvalidInputError(f"on_progress is a function, not {shown(on_progress)}")
+            raise InvalidInputError(f"on_progress must be a function, not {shown(on_progress)}")
         seen = gone = 0
         failed: list[BaseException | None] = []
         for keys in self._connection.partitions:
@@ -241,10 +239,10 @@ class RedisWorld:
         return gone
 
     async def aclose(self) -> None:
-        """Close what this World opened, for all threads and event loops.
+        """Close the World for all threads and event loops.
 
-        Calls that are under way in this loop are answered first. What belongs to other loops is
-        closed there, as soon as they can.
+        Running calls of this loop finish first. Other loops close their connections as soon as
+        they can.
         """
         try:
             await self.queue.release_claims()

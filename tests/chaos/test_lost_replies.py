@@ -772,7 +772,7 @@ async def test_a_late_resend_gets_the_answer_of_its_first_run(backend: Backend, 
         await until(lambda: proxy.dropped == 1)
         await meanwhile(world)
         before = backend.dump()
-        proxy.mend()
+        proxy.restore()
         result = await call
         assert backend.dump() == before
     assert essence(result) == essence(twin.answer)
@@ -858,7 +858,7 @@ async def test_a_network_that_comes_back_with_all_that_was_sent(backend: Backend
             proxy.silence()
             call = asyncio.ensure_future(case.call(world, twin.given))
             await until(lambda: proxy.accepted == before + 2)
-            proxy.speak()
+            proxy.resume()
             return await call
 
     twins = [await play_twin(backend, case) for case in OVER_AND_OVER.values()]
@@ -978,7 +978,7 @@ async def test_a_caller_that_gives_up_in_the_middle_of_silence(backend: Backend)
         with contextlib.closing(backend.client()) as client:
             events = world.connection.keys.of_run(RUN).events
             await until(lambda: client.xlen(events) == 3)
-        proxy.speak()
+        proxy.resume()
         assert await asyncio.gather(*others) == [f"s{n}" for n in range(5)]
         assert await step_ids(world) == ["given up", *(f"s{n}" for n in range(5))]
         assert proxy.dropped == 0

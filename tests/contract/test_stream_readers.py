@@ -423,7 +423,7 @@ async def test_a_reader_outlives_a_server_that_is_gone_for_a_while(
         proxy.cut()
         await writer.streams.write(RUN, "s", b"d")
         await until(lambda: proxy.refused >= 3 or reader.task.done())
-        proxy.mend()
+        proxy.restore()
         await reader.has(*[*chunks, b"d"][start:])
         await writer.streams.close(RUN, "s")
         assert await reader.ended() == [*chunks, b"d"][start:]

@@ -937,7 +937,7 @@ async def test_another_loop_waits_for_a_server_that_was_there(real_backend: Back
         looking = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(look())))
         await until(lambda: len(world.connection._states) == 2)
         assert (await asyncio.wait({looking}, timeout=0.5))[1]
-        proxy.mend()
+        proxy.restore()
         assert await looking == 0
 
 

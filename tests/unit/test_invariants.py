@@ -471,34 +471,37 @@ WRITE: Final[dict[str, Any]] = {"writer": {"type": "workflow"}, "changes": []}
 
 DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     # Keys and their owners.
-    "a stray key": (do("set", f"{BASE}stray", "1"), "stray is no key of a World"),
-    "a stray key of a run": (do("set", f"{RUN.run}:more", "1"), f"{MAIN}:more is no key"),
-    "a stray key of a topic": (do("set", f"{BASE}queue:t:x", "1"), "queue:t:x is no key"),
-    "another partition": (do("set", "{rich/1.0}:v1:runs", "1"), "{rich/1.0}:v1:runs is no key"),
-    "beside meta": (do("set", "{rich}:v1:stray", "1"), "{rich}:v1:stray is no key"),
-    "a name that is not escaped": (do("hset", f"{RUN.run}:step:a/b", "a", "1"), "a/b is no key"),
-    "a name that is no text": (do("hset", f"{RUN.run}:step:%FF", "a", "1"), "%FF is no key"),
+    "a stray key": (do("set", f"{BASE}stray", "1"), "stray is not a key of a World"),
+    "a stray key of a run": (do("set", f"{RUN.run}:more", "1"), f"{MAIN}:more is not a key"),
+    "a stray key of a topic": (do("set", f"{BASE}queue:t:x", "1"), "queue:t:x is not a key"),
+    "another partition": (do("set", "{rich/1.0}:v1:runs", "1"), "{rich/1.0}:v1:runs is not a key"),
+    "beside meta": (do("set", "{rich}:v1:stray", "1"), "{rich}:v1:stray is not a key"),
+    "a name that is not escaped": (
+        do("hset", f"{RUN.run}:step:a/b", "a", "1"),
+        "a/b is not a key",
+    ),
+    "a name that is no text": (do("hset", f"{RUN.run}:step:%FF", "a", "1"), "%FF is not a key"),
     "another type": (as_string(RUN.claims), "claims is a string and must be a hash"),
     "a type that no key has": (
         do("rpush", KEYS.of_run(HEALTH).queue, "1"),
         f"run:{HEALTH}:queue is a list and must be a hash",
     ),
-    "no run": (do("delete", RUN.run), f"run:{MAIN}:events is of a run that is not there"),
+    "no run": (do("delete", RUN.run), f"run:{MAIN}:events belongs to a missing run"),
     "a run that is not there": (
         do("hset", KEYS.of_run(ABSENT).attributes, "a", "1"),
-        f"run:{ABSENT}:attributes is of a run that is not there",
+        f"run:{ABSENT}:attributes belongs to a missing run",
     ),
     "a run that expires": (do("expire", RUN.run, 99), f"run:{MAIN} expires in"),
     "a stream that expires": (do("expire", OUT, 99), ":stream:out expires in"),
     "ops that expire": (do("expire", RUN.ops, 99), f"{MAIN}:ops expires in"),
     "ops that stay": (
         do("persist", KEYS.of_run(DONE).ops),
-        f"run:{DONE}:ops is of a run that has ended, and does not expire",
+        f"run:{DONE}:ops belongs to an ended run, and does not expire",
     ),
     "a topic that expires": (do("expire", KEYS.topics, 99), "topics expires in"),
     "a lost stream": (
         do("persist", KEYS.of_run(HEALTH).stream("health")),
-        f"run:{HEALTH}:stream:health is of a run that is not there, and does not expire",
+        f"run:{HEALTH}:stream:health belongs to a missing run, and does not expire",
     ),
     "another schema": (do("hset", KEYS.meta, "schema", "2"), "meta: schema is 2, and must be 1"),
     "no partitions": (do("hdel", KEYS.meta, "partitions"), "meta: partitions is absent"),
@@ -534,9 +537,12 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         "hook_created rival, creates a hook a second time",
     ),
     "a conflict with nobody": (log("hook_conflict", "x"), "x, does not tell the token and its"),
-    "hook_received of none": (log("hook_received", "x"), "hook_received x, is of no live hook"),
-    "hook_received of a gone one": (log("hook_received", "gone"), "gone, is of no live hook"),
-    "a second hook_disposed": (log("hook_disposed", "gone"), "gone, is of no live hook"),
+    "hook_received of none": (
+        log("hook_received", "x"),
+        "hook_received x, belongs to no live hook",
+    ),
+    "hook_received of a gone one": (log("hook_received", "gone"), "gone, belongs to no live hook"),
+    "a second hook_disposed": (log("hook_disposed", "gone"), "gone, belongs to no live hook"),
     "a wait of no time": (log("wait_created", "x", resumeAt=1), "x, has data that no World wr"),
     "a second wait_created": (
         log("wait_created", "w1", resumeAt=MOMENT),
@@ -554,9 +560,12 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "no time": (entry("run_started", at=None), "slot 2 has no at"),
     "no version": (entry("run_started", spec=None), "slot 2 has no spec"),
     "no type": (entry("run_started", type=None), "slot 2 has no type"),
-    "a time that is none": (entry("run_started", at=b"x"), "has the at 'x', which is no number"),
+    "a time that is none": (
+        entry("run_started", at=b"x"),
+        "has the at 'x', which is not a number",
+    ),
     "a hook of no time": (entry("hook_created", "open", at=b"x"), "has the at 'x', which is no"),
-    "an odd occurrence": (entry("run_started", occ=b"x"), "has the occ 'x', which is no num"),
+    "an odd occurrence": (entry("run_started", occ=b"x"), "has the occ 'x', which is not a num"),
     "no data": (entry("run_created", data=None), "slot 1, run_created, has data that no World"),
     "unreadable data": (entry("run_created", data=b"\xff"), "has data that can't be read"),
     "data that is a list": (entry("run_created", data=b"\x80"), "has data that is a list"),
@@ -569,19 +578,19 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         "have one op, ",
     ),
     **{
-        f"a {kind}": (log(kind, "x"), f"is of the type {kind!r}, which this World never writes")
+        f"a {kind}": (log(kind, "x"), f"has the type {kind!r}, which this World never writes")
         for kind in ("noop", "run_x", "attr_x", "hook_x", "wait_x")
     },
-    "a step_x": (log("step_x", "made"), "is of the type 'step_x', which this World never writes"),
+    "a step_x": (log("step_x", "made"), "has the type 'step_x', which this World never writes"),
     # Payloads.
-    "a payload of nothing": (do("hset", RUN.payloads, "999", "x"), "999 is no slot of the log"),
+    "a payload of nothing": (do("hset", RUN.payloads, "999", "x"), "999 is not a slot of the log"),
     "a payload of run_started": (
         do("hset", RUN.payloads, "2", "x"),
         f"{MAIN}:payloads: slot 2 is a run_started, which has no payload",
     ),
     "a payload of a lazy start": (
         at_slot("hset", RUN.payloads, "step_started", "lazy", "x"),
-        "is of a lazy start, whose payload is its input",
+        "belongs to a lazy start, whose payload is its input",
     ),
     "no payload": (
         at_slot("hdel", RUN.payloads, "step_created", "begun"),
@@ -598,14 +607,17 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     ),
     "another attribute": (do("hset", RUN.attributes, "z", "1"), f"{MAIN}:attributes: z is '1'"),
     "no step": (do("delete", RUN.step(ODD)), ":step:a%2Fb%3A%C3%BC%20%25 is missing"),
-    "an unknown step": (do("hset", RUN.step("x"), "a", "1"), ":step:x is of no step of the log"),
+    "an unknown step": (
+        do("hset", RUN.step("x"), "a", "1"),
+        ":step:x belongs to no step of the log",
+    ),
     "an unknown hook": (
         do("hset", RUN.hook("gone"), "a", "1"),
-        ":hook:gone is of no hook that is",
+        ":hook:gone belongs to no hook that is",
     ),
     "a hook of a finished run": (
         do("hset", KEYS.of_run(DONE).hook("open"), "a", "1"),
-        f"run:{DONE}:hook:open is of no hook that is live by the log",
+        f"run:{DONE}:hook:open belongs to no hook that is live by the log",
     ),
     "a wait of a finished run": (
         do("hset", KEYS.of_run(DONE).wait_states, "wait_1", "x"),
@@ -623,7 +635,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         lambda client: client.hdel(RUN.ops, client.hkeys(RUN.ops)[0]),
         f"{MAIN}:ops: ",
     ),
-    "an op of no slot": (do("hset", RUN.ops, "x", "999"), "ops: x names 999, which is no slot"),
+    "an op of no slot": (do("hset", RUN.ops, "x", "999"), "ops: x names 999, which is not a slot"),
     "an op of another": (do("hset", RUN.ops, "x", "2"), "ops: x names slot 2, which another requ"),
     # Indexes.
     "not in the runs": (do("zrem", KEYS.runs, MAIN), f"runs: {MAIN} is missing"),
@@ -669,7 +681,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "a hook of no run": (do("zadd", KEYS.hook_runs("x"), {MAIN: 1}), f"hook:x: {MAIN} must not"),
     # Streams.
     "a gap in a stream": (drop(1, OUT), ":stream:out: entry 0-2 is where 0-1 must be"),
-    "a chunk behind the end": (do("xadd", OUT, {"chunk": "x"}, "0-*"), "comes behind the end"),
+    "a chunk behind the end": (do("xadd", OUT, {"chunk": "x"}, "0-*"), "comes after the end"),
     "a second end of a stream": (do("xadd", OUT, {"end": "x"}, "0-*"), "0-4 is a second end"),
     "an unknown entry": (do("xadd", OUT, {"x": "x"}, "0-*"), "is neither a chunk nor the end"),
     "an end that nobody tells": (do("hdel", WRITERS, "end"), "writers: the end is not there, in"),
@@ -677,7 +689,10 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "a write behind all": (do("hset", WRITERS, "x", "1 7"), "last write of x is 1 at 7, of 2 ch"),
     "a write of no number": (do("hset", WRITERS, "x", "0 1"), "the last write of x is 0 at 1, of"),
     "an odd write": (do("hset", WRITERS, "x", "1"), "out:writers: the last write of x is '1'"),
-    "a chunk of nobody": (do("xadd", RUN.stream("open"), {"chunk": "x"}, "0-*"), "nobody has wri"),
+    "a chunk of nobody": (
+        do("xadd", RUN.stream("open"), {"chunk": "x"}, "0-*"),
+        "no writer has wri",
+    ),
     "a stream without a name": (do("zrem", RUN.streams, "out"), ":streams: out is missing"),
     "a name without a stream": (
         do("zadd", RUN.streams, {"x": 0}),
@@ -686,11 +701,14 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "a name with a score": (do("zadd", RUN.streams, {"out": 1}), "streams: out has score 1, not"),
     "no stream": (do("delete", OUT), ":stream:out is missing"),
     "no writers": (do("delete", WRITERS), ":stream:out:writers is missing"),
-    "streams to be kept of no run": (do("zadd", KEYS.cleaning, {"keep/x": 1}), "keep/x is of no"),
+    "streams to be kept of no run": (
+        do("zadd", KEYS.cleaning, {"keep/x": 1}),
+        "keep/x belongs to no",
+    ),
     # Messages.
-    "in two places": (put_twice, "lies in due and he"),
-    "in no place": (on_set("due", "zrem"), "lies in no set"),
-    "not stored": (on_message("due", "delete"), "is not there, and lies in due"),
+    "in two places": (put_twice, "is in due and he"),
+    "in no place": (on_set("due", "zrem"), "is in no set"),
+    "not stored": (on_message("due", "delete"), "is not there, and is in due"),
     "due at another time": (on_set("due", "zincrby", 1), "is due at "),
     "held at another time": (on_set("held", "zincrby", 1), "is held at "),
     "dead at another time": (on_set("dead", "zincrby", 1), "is dead at "),
@@ -706,7 +724,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         "has the queue name '__x_wkf_workflow_y', of another topic",
     ),
     "a name that is none": (on_message("due", "hset", "queue", "x"), "has the queue name 'x', of"),
-    "an unknown kind": (on_message("held", "hset", "kind", "x"), "the kind 'x', which nobody kno"),
+    "an unknown kind": (on_message("held", "hset", "kind", "x"), "has the unknown kind 'x'"),
     "a step that is none": (on_message("held", "hset", "kind", "step"), "is a step of run "),
     "a held step": (
         on_message("held", "hset", "kind", "step"),
@@ -730,8 +748,8 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "no step's message": (do("hdel", RUN.queue, "step:made"), "step:made is None, in truth ['msg"),
     "held elsewhere": (do("zadd", RUN.held, {f"{TOPIC}/x": 1}), f"run:{MAIN}:held has "),
     "held for ever": (strand_held, "replays are held, and nothing will free them"),
-    "a wake of nothing": (do("hset", RUN.queue, "wake", "x"), "wake is x, which is no wake of"),
-    "a wake that is none": (name_in_book("wake", "held"), ", which is no wake of the run"),
+    "a wake of nothing": (do("hset", RUN.queue, "wake", "x"), "wake is x, which is not a wake of"),
+    "a wake that is none": (name_in_book("wake", "held"), ", which is not a wake of the run"),
     "a delivered wake": (
         lambda c: c.hincrby(KEYS.message(TOPIC, c.hget(RUN.queue, "wake").decode()), "lost", 1),
         ", which was delivered",
@@ -744,11 +762,11 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     ),
     "a book of no run": (
         do("hset", KEYS.of_run("wrun_x").queue, "n", "0"),
-        "run:wrun_x:queue is of no live run",
+        "run:wrun_x:queue belongs to no live run",
     ),
     "a book of a finished run": (
         do("hset", KEYS.of_run(CANCELLED).queue, "queue", NAME),
-        f"run:{CANCELLED}:queue is of no live run",
+        f"run:{CANCELLED}:queue belongs to no live run",
     ),
     # What heals itself.
     "an idle run that nobody knows": (do("zrem", KEYS.parked, RESILIENT), "parked: wrun_"),
@@ -758,7 +776,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         lambda c: c.zadd(KEYS.lost, {f"n/{c.hget(RUN.queue, 'wake').decode()}": 1}),
         "is there",
     ),
-    "a debt of no run": (do("zadd", KEYS.owed, {"x/y/z": 1}), "owed: x/y/z is of a run that is"),
+    "a debt of no run": (do("zadd", KEYS.owed, {"x/y/z": 1}), "owed: x/y/z belongs to a missing"),
     "a step without a message": (
         do("zrem", KEYS.owed, f"{MAIN}/begun"),
         f"run:{MAIN}:step:begun is not over, and has no message",

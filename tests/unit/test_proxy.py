@@ -232,7 +232,7 @@ async def test_a_cut(client: Wire, proxy: CuttingProxy, direct: redis.Redis) -> 
         async with wire(proxy.port) as late:
             assert await late.rest() == b""
         assert proxy.refused == refused
-    proxy.mend()
+    proxy.restore()
     async with wire(proxy.port) as new:
         assert await new.ask("PING") == PONG
     assert (proxy.accepted, proxy.refused) == (2, 2)
@@ -260,7 +260,7 @@ async def test_silence(client: Wire, proxy: CuttingProxy, direct: redis.Redis, k
         assert not client.has_come()
         assert not new.has_come()
         assert len(direct.client_list()) == 2, "of the new one the server does not know"
-        proxy.speak()
+        proxy.resume()
         lines = {await client.line(), await client.line(), await new.line()}
         assert lines == {b":1\r\n", b":2\r\n", b":3\r\n"}
 
@@ -275,7 +275,7 @@ async def test_silence_between_a_command_and_its_reply(
     await until(lambda: int(direct.info("clients")["blocked_clients"]) == 0)
     await settle(direct)
     assert not client.has_come()
-    proxy.speak()
+    proxy.resume()
     assert await client.line() == b"*2\r\n"
 
 
@@ -289,7 +289,7 @@ async def test_a_silent_connection_can_break(
         proxy.break_connections()
         assert await client.rest() == b""
         await until(lambda: len(direct.client_list()) == 1)
-        proxy.speak()
+        proxy.resume()
     async with wire(proxy.port) as new:
         assert await new.ask("PING") == PONG
 
@@ -302,7 +302,7 @@ async def test_a_client_that_leaves_in_silence_is_missed_by_nobody(
     client.close()
     await settle(direct)
     assert len(direct.client_list()) == 2
-    proxy.speak()
+    proxy.resume()
     await until(lambda: len(direct.client_list()) == 1)
 
 

@@ -395,5 +395,5 @@ async def test_a_lost_server_is_told_apart_from_lost_notifications(
         proxy.cut()
         for what in ("lost the notification connection to", "lost Redis at"):
             await until(partial(has_told, what), what=what)
-        proxy.mend()
+        proxy.restore()
         await until(partial(has_told, "reconnected after"), what="reconnected")

@@ -1,6 +1,6 @@
-"""Measures what a World does on a server: whoever runs it learns what to expect of their own.
+"""Measures how fast a World is on your server.
 
-It works in a namespace of its own, which is removed at the end, however that comes.
+It works in a separate namespace, and removes it at the end, also after an error.
 """
 
 from __future__ import annotations

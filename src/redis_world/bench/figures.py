@@ -1,4 +1,4 @@
-"""What a measurement brings: figures, each with one value of every round."""
+"""The figures of a measurement, each with one value per round."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _UNITS: Mapping[str, Unit] = {"Ms": "ms", "PerSecond": "1/s"}
 
 @dataclass(frozen=True)
 class Spread:
-    """One value of each round, and how far they lie apart.
+    """One value per round, and their spread.
 
     Attributes:
-        rounds: the values, in their order; the warm-up is not among them.
+        rounds: the values, in order, without the warm-up.
     """
 
     rounds: Sequence[float]
@@ -60,8 +60,8 @@ class Figure(Spread):
     Attributes:
         title: what it is, in words.
         unit: of its values: `1/s` or `ms`.
-        round_trips: the median as a multiple of the bare round trip; None where that says
-            nothing, as where many callers wait for each other.
+        round_trips: the median as a multiple of the bare round trip; None where that means
+            nothing, for example where many callers wait for each other.
     """
 
     title: str
@@ -106,7 +106,7 @@ def collect(
         rounds: what each of them brought.
         titles: what the figures are, by their names; the order is that of the output.
         round_trip_ms: the median of the bare round trip.
-        as_round_trips: the figures, in ms, that are told as multiples of it.
+        as_round_trips: the figures, in ms, that are also shown as multiples of it.
     """
     found = {}
     for name, title in titles.items():

@@ -66,26 +66,26 @@ class Busy:
         process = f"{self.process.median:.2f}"
         if self.is_memory:
             return (
-                f"This process is the limit: with the embedded store all of the work is its own, "
+                f"This process is the limit: with the embedded store it does all the work, on "
                 f"{process} cores."
             )
         if self.server_main is None:
-            known = f"this process used {process} cores; what the server used it does not tell."
+            known = f"this process used {process} cores; the server does not report its CPU use."
             if self.limit == "process":
                 return f"This process is the limit: {known[5:]}"
-            return f"What is the limit can't be told: {known}"
+            return f"The limit is unknown: {known}"
         server = f"{self.server_main.median:.2f}"
         figures = f"this process used {process} cores, the server's main thread {server}"
         match self.limit:
             case "process":
-                return f"This process is the limit: {figures}; more processes would do more."
+                return f"This process is the limit: {figures}. More processes would do more."
             case "server":
                 return f"The server is the limit: {figures}."
             case "both":
                 return f"This process and the server are at their limits: {figures}."
         return (
-            f"Neither is the limit: {figures}; the time goes to the network, "
-            "or to others on these machines."
+            f"Neither is the limit: {figures}. The time goes to the network, or to other programs "
+            "on these machines."
         )
 
     def document(self) -> dict[str, Any]:

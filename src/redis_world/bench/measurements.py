@@ -296,7 +296,8 @@ class Bench:
                 raise asyncio.CancelledError
             if not arrival.done():
                 raise WorldUnavailableError(
-                    f"a message did not reach an idle worker within {_ARRIVAL_SECONDS:.0f} s"
+                    f"an idle worker got no message within {_ARRIVAL_SECONDS:.0f} s: check the "
+                    "server and the network, then run bench again"
                 )
             return arrival.result() - began
 

@@ -17,6 +17,7 @@ from redis_world.connection.sender import Reply, scan
 from redis_world.connection.source import Source
 from redis_world.errors import ConfigurationError
 from redis_world.keys import meta_key, pattern_of
+from redis_world.values import shown
 
 __all__ = ["Observer", "cores", "observing"]
 
@@ -57,14 +58,14 @@ class Observer:
                 raise there
             if there:
                 raise ConfigurationError(
-                    f"namespace {namespace!r} exists already, and bench removes its namespace at "
-                    "the end: name one that does not exist, or none"
+                    f"namespace {namespace!r} already exists, and bench removes its namespace at "
+                    "the end: give a new name, or none"
                 )
             for client in self._nodes.clients:
                 if key := await _first_key(client, pattern_of(namespace), is_fresh=is_fresh):
                     raise ConfigurationError(
-                        f"key {key.decode(errors='replace')!r} is not of bench, which removes all "
-                        "that begin so at the end: name another namespace, or none"
+                        f"key {shown(key.decode(errors='replace'))} exists, and bench removes all "
+                        f"keys of namespace {namespace!r} at the end: give a new name, or none"
                     )
         except (redis.exceptions.RedisError, OSError) as error:
             raise translate(error, where=self.where) from error

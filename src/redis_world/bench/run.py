@@ -32,14 +32,14 @@ _PASSES: Final = 10
 
 @dataclass(frozen=True)
 class Report:
-    """What a bench has found.
+    """The result of a benchmark.
 
     Attributes:
-        date: when it began.
+        date: when it started.
         versions: of redis-world, Python, redis-py, hiredis (None: not installed) and the server.
-        machine: that this process is on: how many CPUs it has, and its platform.
-        parameters: what was measured where, and for how long.
-        measurements: in their order.
+        machine: number of CPUs and platform of this machine.
+        parameters: the server, the namespace and the duration.
+        measurements: the measurements, in order.
         busy: CPU in use during the runs of 64 callers.
     """
 
@@ -51,7 +51,7 @@ class Report:
     busy: Busy
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it; durations are in ms, rates per second."""
+        """The report as a JSON document; durations are in ms, rates per second."""
         return {
             "date": self.date.isoformat(timespec="seconds"),
             "versions": self.versions,
@@ -63,7 +63,7 @@ class Report:
 
 
 def fresh_namespace() -> str:
-    """A namespace that nobody has."""
+    """A new random namespace."""
     return f"bench-{secrets.token_hex(5)}"
 
 
@@ -74,22 +74,21 @@ async def run_bench(
     seconds: float = 30.0,
     on_progress: OnProgress | None = None,
 ) -> Report:
-    """Measure, in a namespace that does not exist before and is removed behind it.
+    """Measure in a new namespace, and remove it afterwards.
 
-    SIGINT, SIGTERM and SIGHUP cancel it meanwhile; the namespace is removed then, too.
+    SIGINT, SIGTERM and SIGHUP cancel the benchmark; it removes the namespace then, too.
 
     Args:
-        url: of the server; None: the embedded store.
-        namespace: to work in; None: a fresh one.
-        seconds: how long it takes, about; where calls are slow, it takes longer.
-        on_progress: called after each round, with what is measured now, how many rounds are done
-            and how many there are.
+        url: the URL of the server; None: the embedded store.
+        namespace: a namespace that does not exist; None: a random one.
+        seconds: how long it takes, approximately; longer where calls are slow.
+        on_progress: called after each round with the current measurement, the number of finished
+            rounds and the number of all rounds.
 
     Raises:
-        ConfigurationError: the URL or an option can't be used, or the namespace exists,
-            or other keys begin as its own do.
-        WorldUnavailableError: the server can't be reached; or the namespace could not be removed,
-            as the text says.
+        ConfigurationError: the URL or an option is invalid, the namespace exists, or other keys
+            start with its prefix.
+        WorldUnavailableError: the server can't be reached, or the namespace could not be removed.
     """
     is_fresh = namespace is None
     namespace = namespace or fresh_namespace()
@@ -163,8 +162,8 @@ async def _remove(world: RedisWorld, namespace: str) -> None:
                     break
     except WorldError as error:
         raise WorldUnavailableError(
-            f"namespace {namespace!r} is left on the server, its keys begin with {{{namespace}: "
-            f"{error}"
+            f"could not remove namespace {namespace!r}: delete the keys that start with "
+            f"{{{namespace} ({error})"
         ) from error
     finally:
         await world.aclose()

@@ -222,7 +222,7 @@ async def in_batches(world: RedisWorld, load: Load) -> None:
             done = await load.timed(batch, len(events))
             for each in done.results:
                 if each.error is not None:
-                    raise WorldError(f"an event of a batch was refused: {each.message}")
+                    raise WorldError(f"the server refused an event of a batch: {each.message}")
         load.live.discard(run_id)
 
 

@@ -1,7 +1,7 @@
 """A checkup of a server and a namespace, before or while a World works there.
 
-It changes nothing: the namespace is read by plain commands, since a World that opens pins it.
-What the server refuses to tell is said to be unknown, and the checkup goes on.
+It changes nothing: it reads the namespace by plain commands, since opening a World creates it. If
+the server refuses a command, the finding is `unknown`, and the checkup continues.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ __all__ = ["LEVELS", "Finding", "Level", "check_up", "worst"]
 _EMBEDDED: Final = Finding(
     name="version",
     level="info",
-    text="The embedded store: nobody outside of this process sees it, and it ends with it",
-    advice="give a server: --url, or REDIS_WORLD_URL",
+    text="The embedded store: only this process can see it, and it ends with the process",
+    advice="use a server: --url or REDIS_WORLD_URL",
 )
 _PINGS: Final = 5
 _CLOCK_SECONDS: Final = 0.3
@@ -47,21 +47,19 @@ async def check_up(
     config: WorldConfig,
     library: ScriptLibrary | None = None,
 ) -> list[Finding]:
-    """Look at everything that a World needs, in the order in which to mend it.
+    """Check everything that a World needs. The findings come in the order in which to fix them.
 
     Args:
-        url: where the server is; or
-        client: a ready redis-py client, whose server and settings are used; it stays its
-            owner's.
-        config: the options that the World has or would have.
-        library: other scripts than the ones of this package, for tests.
+        url: the URL of the server; or
+        client: a redis-py client. The checkup uses its server and settings; its owner closes it.
+        config: the options of the World.
+        library: scripts to use instead of those of this package, for tests.
 
     Returns:
-        The findings; where the server can't be reached, the last one says so.
+        The findings. If the server can't be reached, the last one is an error `connection`.
 
     Raises:
-        ConfigurationError: there is neither or both of URL and client, the URL is no server's,
-            or the client can't be used.
+        ConfigurationError: the URL or the client is invalid, or both or neither are given.
     """
     source = Source(url, client, config)
     where = source.describe(None)
@@ -94,7 +92,7 @@ async def _restore_nothing(_: object) -> None:
 
 
 async def _reach(nodes: Nodes, where: str) -> Finding:
-    """Say whether the server answers, and how fast; in a cluster, whether all masters do."""
+    """Whether the server answers, and how fast; in a cluster, whether all masters do."""
     try:
         took = [await _ping(nodes) for _ in range(1 + _PINGS)]
     except Exception as error:  # noqa: BLE001 - whatever connecting fails with, as in `open`
@@ -104,7 +102,7 @@ async def _reach(nodes: Nodes, where: str) -> Finding:
     return Finding(
         name="connection",
         level="ok",
-        text=f"{where} answers within {median:.1f} ms",
+        text=f"{where} answers in {median:.1f} ms",
         figures={"server": where, "round_trip_ms": median},
     )
 
@@ -124,11 +122,11 @@ def _unreachable(error: Exception, where: str) -> Finding:
     if isinstance(known, ConfigurationError):
         advice = "give user and password in the URL: redis://user:password@host:port/0"
         if not isinstance(error, redis.exceptions.AuthenticationError):
-            advice = "mend the URL: --url, or REDIS_WORLD_URL"
+            advice = "fix the URL: --url or REDIS_WORLD_URL"
     elif isinstance(error, redis.exceptions.ResponseError | redis.exceptions.BusyLoadingError):
-        advice = "wait until the server is ready; its log says what it does"
+        advice = "wait until the server is ready; see its log"
     else:
-        advice = "start the server, or give its address: --url, or REDIS_WORLD_URL"
+        advice = "start the server, or fix its address: --url or REDIS_WORLD_URL"
     text = str(known)
     return Finding(
         name="connection",
@@ -168,7 +166,7 @@ async def _look(
     names = contents.topic_names(facts)
     replies, topics, now = await contents.look_at_topics(nodes, facts, library, names)
     findings.append(server.check_scripts(facts, replies))
-    findings += [server.check_writes(facts), _worst_of(by_node, server.check_hints)]
+    findings += [server.check_writes(facts), _worst_of(by_node, server.check_notifications)]
     if not facts.is_memory:
         checks = [safety.check_eviction, safety.check_memory, safety.check_persistence,
                   safety.check_replicas]  # fmt: skip
@@ -188,7 +186,7 @@ def _settings_of(client: redis.asyncio.Redis) -> Mapping[str, Any]:
 
 
 def _worst_of(by_node: Mapping[str, Facts], check: Callable[[Facts], Finding]) -> Finding:
-    """What there is to say of the node that is worst off; of the first, when all are alike."""
+    """The finding of the worst node; of the first, when all are equal."""
     findings = {node: check(facts) for node, facts in by_node.items()}
     node = max(findings, key=lambda each: LEVELS.index(findings[each].level))
     finding = findings[node]
@@ -208,7 +206,7 @@ async def _check_clock(
 
 
 async def _check_ages(nodes: Nodes, facts: Facts, names: Sequence[str], now: int) -> list[Finding]:
-    """Look for what nobody has seen to for longer than anybody who works would let it be."""
+    """Look for leases and wake-ups that a running worker would have handled by now."""
     leased = [keys.topic(name, "leased") for name in names for keys in facts.partitions]
     leases = await contents.count_old(nodes, leased, now, contents.LEASE_SECONDS)
     limit = contents.sweep_limit(facts)

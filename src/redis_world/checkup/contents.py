@@ -38,8 +38,9 @@ _POSTPONED_SECONDS: Final = 60.0
 _NAMES_SHOWN: Final = 3
 LEASE_SECONDS: Final = 60.0
 """For which a lease may be over: every claim frees those of its topic, and every sweep all."""
+_START_WORKER: Final = "start a worker: `redis-world worker MODULE`"
 _SWEEPS: Final = 4
-"""Sweep intervals after which somebody should have looked: workers do after one or two."""
+"""Sweep intervals after which a worker should have swept: each does after one or two."""
 
 
 class Topic(NamedTuple):
@@ -58,7 +59,7 @@ class Topic(NamedTuple):
     """Seconds since the first of them was postponed first."""
     postponed_names: tuple[PostponedName, ...]
     listeners: int | None
-    """How many processes wait for its hints; None when the server does not tell."""
+    """How many processes wait for its notifications; None when the server does not tell."""
 
 
 class Old(NamedTuple):
@@ -172,22 +173,22 @@ def check_namespace(facts: Facts) -> tuple[Finding, bool]:
     name = facts.config.namespace
     reply = facts.replies.get("HMGET")
     if not isinstance(reply, list):
-        text = f"Namespace {name} can't be read: {reply}"
+        text = f"Can't read namespace {name}: {reply}"
         return Finding(name="namespace", level="error", text=text, advice=facts.grant_all()), False
     schema, partitions = (None if each is None else each.decode() for each in reply[:2])
     figures: dict[str, Any] = {"schema": schema, "partitions": partitions}
     level: Level = "ok"
     text, advice = f"Namespace {name}: schema {schema}, partitions {partitions}", ""
     if schema is None:
-        level, text = "info", f"Namespace {name} is new: nobody has opened it yet"
-        advice = "is it the one that you mean? --namespace, or REDIS_WORLD_NAMESPACE, names it"
+        level, text = "info", f"Namespace {name} does not exist yet"
+        advice = "check its name: --namespace or REDIS_WORLD_NAMESPACE"
     elif schema != str(SCHEMA):
         level = "error"
-        text = f"Namespace {name} has schema {schema}, this version writes schema {SCHEMA}"
-        advice = f"install a version that knows schema {schema}, or use another --namespace"
+        text = f"Namespace {name} has schema {schema}; this version uses schema {SCHEMA}"
+        advice = f"install a version that uses schema {schema}, or use another --namespace"
     elif partitions != str(facts.config.partitions):
         level = "error"
-        text = f"Namespace {name} was made with partitions={partitions}, not "
+        text = f"Namespace {name} was created with partitions={partitions}, not "
         text += str(facts.config.partitions)
         advice = f"open it with partitions={partitions}, or use another --namespace"
     finding = Finding(name="namespace", level=level, text=text, advice=advice, figures=figures)
@@ -195,14 +196,15 @@ def check_namespace(facts: Facts) -> tuple[Finding, bool]:
 
 
 def check_topics(facts: Facts, names: Sequence[str], topics: Sequence[Topic]) -> list[Finding]:
-    """What there is to say of the messages of all topics."""
+    """The findings on the messages of all topics."""
     if isinstance(facts.replies.get("SMEMBERS"), Exception):
-        return [facts.unknown("queue", "Which topics there are", "SMEMBERS", "+@read")]
+        return [facts.unknown("queue", "the topics", "SMEMBERS", "+@read")]
     if len(topics) < len(names):
-        text = "What is in the queue can't be told: the scripts do not run"
-        return [Finding(name="queue", level="unknown", text=text, advice="see scripts")]
+        text = "Can't count the messages: the scripts do not run"
+        advice = "fix the finding `scripts` first"
+        return [Finding(name="queue", level="unknown", text=text, advice=advice)]
     if not topics:
-        return [Finding(name="queue", level="ok", text="No message was ever sent")]
+        return [Finding(name="queue", level="ok", text="No message was sent yet")]
     return [
         *map(check_queue, topics),
         check_postponed(topics),
@@ -221,37 +223,36 @@ def check_queue(topic: Topic) -> Finding:
         return Finding(name="queue", level="ok", text=text, figures=figures)
     text += f"; the oldest has been due for {duration(topic.oldest_due_age)}"
     if topic.listeners:
-        text += f"; listening: {amount(topic.listeners, 'process', 'processes')}"
-        advice = "the workers hang or are too few: see their logs, raise --concurrency or "
-        advice += "--processes"
+        text += f"; {amount(topic.listeners, 'process listens', 'processes listen')}"
+        advice = "see whether the workers hang (their logs), or raise --concurrency or --processes"
     else:
-        advice = "are workers running? `redis-world worker MODULE` starts one"
+        advice = _START_WORKER
     return Finding(name="queue", level="warning", text=text, advice=advice, figures=figures)
 
 
 def check_postponed(topics: Sequence[Topic]) -> Finding:
-    """Whether there are messages that no worker knows the workflow or the step of."""
+    """Whether there are messages of workflows or steps that no worker has."""
     total = sum(topic.postponed for topic in topics)
     longest = max((topic.longest_postponed for topic in topics), default=0.0)
     figures: dict[str, Any] = {"postponed": total, "longest_postponed": longest}
     if not total:
-        text = "Every message has found a worker that knows it"
+        text = "Workers have the workflow or step of every message"
         return Finding(name="postponed", level="ok", text=text, figures=figures)
     names = sorted(
         (name for topic in topics for name in topic.postponed_names), key=lambda name: -name.age
     )
-    text = f"{amount(total, 'message')} postponed by all workers so far: "
+    text = f"{amount(total, 'message')} postponed, no worker has the workflow or step: "
     text += ", ".join(f"{_wanted(name)} for {duration(name.age)}" for name in names[:_NAMES_SHOWN])
     if len(names) > _NAMES_SHOWN:
-        text += " and others"
+        text += f" and {len(names) - _NAMES_SHOWN} more"
     if longest <= _POSTPONED_SECONDS:
         return Finding(name="postponed", level="ok", text=text, figures=figures)
     return Finding(
         name="postponed",
         level="warning",
         text=text,
-        advice="start a worker with the module that has them: `redis-world worker MODULE`. If a "
-        "handler of your own postpones them, check what it waits for",
+        advice="start a worker with their module: `redis-world worker MODULE`. If your own "
+        "handler postpones them, check why",
         figures=figures,
     )
 
@@ -263,12 +264,12 @@ def _wanted(name: PostponedName) -> str:
 
 
 def check_dead(facts: Facts, topics: Sequence[Topic]) -> Finding:
-    """Whether messages were given up."""
+    """Whether there are dead letters."""
     dead = {topic.name: topic.dead for topic in topics if topic.dead}
     total = sum(dead.values())
     if not total:
         return Finding(
-            name="dead letters", level="ok", text="No message was given up", figures={"dead": 0}
+            name="dead letters", level="ok", text="No dead letters", figures={"dead": 0}
         )
     where = ", ".join(f"{count:,} in {name}" for name, count in dead.items())
     namespace = facts.config.namespace
@@ -277,30 +278,31 @@ def check_dead(facts: Facts, topics: Sequence[Topic]) -> Finding:
     return Finding(
         name="dead letters",
         level="warning",
-        text=f"{amount(total, 'message')} given up after too many failures ({where}): "
-        "their runs stand still",
-        advice=f"`redis-world dead list{option}` shows them; mend the cause, then redrive or "
-        "purge them",
+        text=f"{amount(total, 'message')} failed too often ({where}): their runs are stuck",
+        advice=f"see `redis-world dead list{option}`, fix the cause, then redrive or purge them",
         figures={"dead": total},
     )
 
 
 def check_leases(facts: Facts, found: Sequence[Old | Exception]) -> Finding:
-    """Whether somebody sees to the messages of workers that are gone."""
+    """Whether workers take over the messages of lost workers."""
     refusal = first_refusal(found)
     if refusal is not None:
-        return facts.unknown("leases", "Which leases are over", "ZCOUNT", "+@read", refusal)
+        return facts.unknown("leases", "the expired leases", "ZCOUNT", "+@read", refusal)
     leases = _sum(found)
     if not leases.old:
         return Finding(
-            name="leases", level="ok", text="No message of a lost worker waits", figures={"old": 0}
+            name="leases",
+            level="ok",
+            text="No message of a lost worker is waiting",
+            figures={"old": 0},
         )
     return Finding(
         name="leases",
         level="warning",
-        text=f"{amount(leases.old, 'lease')} ended more than {duration(LEASE_SECONDS)} ago, the "
-        f"first {duration(leases.age)} ago, and nobody has claimed since",
-        advice="are workers running? `redis-world worker MODULE` starts one",
+        text=f"{amount(leases.old, 'lease')} expired more than {duration(LEASE_SECONDS)} ago, the "
+        f"oldest {duration(leases.age)} ago: no worker has claimed since",
+        advice=_START_WORKER,
         figures={"old": leases.old, "oldest_seconds": round(leases.age)},
     )
 
@@ -313,27 +315,27 @@ def sweep_limit(facts: Facts) -> float:
 def check_sweeps(
     facts: Facts, debts: Sequence[Old | Exception], idle: Sequence[Old | Exception]
 ) -> Finding:
-    """Whether somebody sweeps: wakes runs and steps whose message nobody has sent."""
+    """Whether a worker sweeps: it wakes runs and steps whose message is missing."""
     refusal = first_refusal([*debts, *idle])
     if refusal is not None:
-        return facts.unknown("sweeps", "Whether somebody sweeps", "ZCOUNT", "+@read", refusal)
+        return facts.unknown("sweeps", "the pending wake-ups", "ZCOUNT", "+@read", refusal)
     owed, parked = _sum(debts), _sum(idle)
     figures: dict[str, Any] = {
-        "owed": owed.total,
-        "owed_old": owed.old,
+        "pending_wakeups": owed.total,
+        "pending_wakeups_old": owed.old,
         "parked": parked.total,
         "parked_old": parked.old,
     }
     if not owed.old and not parked.old:
-        text = "No run or step waits for a message that nobody sends"
+        text = "No run or step is missing its message"
         return Finding(name="sweeps", level="ok", text=text, figures=figures)
     oldest = max(each.age for each in (owed, parked) if each.old)
     return Finding(
         name="sweeps",
         level="warning",
-        text=f"Runs wait for longer than {_SWEEPS} sweep intervals, the first for "
-        f"{duration(oldest)}: nobody sweeps ({owed.old:,} owed a message, {parked.old:,} parked)",
-        advice="are workers running? `redis-world worker MODULE` starts one, and each sweeps; "
-        "`await world.sweep()` does it once",
+        text=f"No worker sweeps: runs have been waiting for more than {_SWEEPS} sweep intervals, "
+        f"the oldest for {duration(oldest)} ({amount(owed.old, 'pending wake-up')}, "
+        f"{parked.old:,} parked)",
+        advice=f"{_START_WORKER}: every worker sweeps. `await world.sweep()` sweeps once",
         figures=figures,
     )

@@ -112,18 +112,20 @@ class Facts:
 
         Args:
             name: of the finding.
-            what: could not be looked at, as the begin of a sentence.
+            what: could not be read.
             command: that was refused.
             right: what the user lacks, when that is why.
             reply: to the command, where `replies` does not have it.
         """
         reply = reply or self.replies.get(command)
         if isinstance(reply, redis.exceptions.NoPermissionError):
-            text = f"{what} can't be told: user {self.user} may not run {command}"
+            text = f"Can't read {what}: user {self.user} may not run {command}"
             return Finding(name=name, level="unknown", text=text, advice=self.grant(right))
-        why = f"the server answers {command} with {reply}" if reply else f"{command} tells nothing"
-        text = f"{what} can't be told: {why}"
-        return Finding(name=name, level="unknown", text=text, advice="ask whoever runs the server")
+        why = f"the server answers {command} with {reply}" if reply else f"{command} has no answer"
+        text = f"Can't read {what}: {why}"
+        return Finding(
+            name=name, level="unknown", text=text, advice="ask the operator of the server"
+        )
 
 
 async def ask_server(client: redis.asyncio.Redis, config: WorldConfig) -> dict[str, Reply]:

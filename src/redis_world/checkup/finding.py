@@ -1,4 +1,4 @@
-"""What a checkup says, and the words that it says it in."""
+"""The findings of a checkup, and how they show numbers."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ __all__ = ["LEVELS", "Finding", "Level", "amount", "duration", "size", "worst"]
 Level = Literal["ok", "info", "unknown", "warning", "error"]
 
 LEVELS: Final[tuple[Level, ...]] = ("ok", "info", "unknown", "warning", "error")
-"""From well to ill."""
+"""From best to worst."""
 
 
 class Finding(BaseModel):
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        name: what, in a word or two.
-        level: `ok`; `info`, good to know; `unknown`, it could not be looked at; `warning`, it
-            goes on, but not as it should, or not for long; `error`, a World does not work so, or
-            loses data.
-        text: what was found, a sentence or two.
-        advice: how to mend it; empty where there is nothing to mend.
-        figures: what the text was made from.
+        name: the check, in a word or two.
+        level: `ok`; `info`: good to know; `unknown`: the check could not run; `warning`: it works,
+            but not well or not for long; `error`: the World does not work, or loses data.
+        text: what was found, in a sentence or two.
+        advice: how to fix it; empty if there is nothing to fix.
+        figures: the values that the text is made from.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -49,7 +48,7 @@ def amount(count: int, noun: str, nouns: str = "") -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time that passed, as exact as it matters."""
+    """A duration, rounded to a unit that fits."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
@@ -59,7 +58,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """So many bytes."""
+    """A number of bytes, in a unit that fits."""
     units = ("KiB", "MiB", "GiB", "TiB")
     power = min(int(math.log2(max(count, 1))) // 10, len(units))
     return f"{count / 1024**power:.1f} {units[power - 1]}" if power else f"{count:.0f} bytes"

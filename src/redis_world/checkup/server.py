@@ -12,8 +12,8 @@ from redis_world.checkup.finding import Finding, amount, duration
 from redis_world.connection.refusals import first_refusal
 from redis_world.connection.server import MIN_VERSIONS
 
-__all__ = ["MIN_VERSIONS", "check_clock", "check_cluster", "check_hints", "check_scripts",
-           "check_version", "check_writes"]  # fmt: skip
+__all__ = ["MIN_VERSIONS", "check_clock", "check_cluster", "check_notifications",
+           "check_scripts", "check_version", "check_writes"]  # fmt: skip
 
 _STEP_SECONDS: Final = 0.1
 """What two clocks may drift apart within the moment that a checkup takes."""
@@ -27,7 +27,7 @@ def check_version(facts: Facts) -> Finding:
     try:
         version = tuple(int(part) for part in text.split(".")[:2])
     except ValueError:
-        return facts.unknown("version", "The server's version", "INFO server", "+info")
+        return facts.unknown("version", "the server's version", "INFO server", "+info")
     figures: dict[str, Any] = {"kind": kind, "version": text}
     title = f"{kind.capitalize()} {text}"
     if kind in MIN_VERSIONS and version < MIN_VERSIONS[kind]:
@@ -35,7 +35,7 @@ def check_version(facts: Facts) -> Finding:
             name="version",
             level="error",
             text=f"{title} is too old: it lacks commands that the scripts use",
-            advice="install Redis 7.0, Valkey 8.0, or newer",
+            advice="install Redis 7.0, Valkey 8.0 or newer",
             figures=figures,
         )
     return Finding(name="version", level="ok", text=title, figures=figures)
@@ -65,8 +65,8 @@ def check_cluster(facts: Facts, masters: int | None = None) -> list[Finding]:
             Finding(
                 name="cluster",
                 level="info",
-                text=f"{text}, not all of which have a part of this namespace",
-                advice="a new namespace with more partitions, --partitions 16 or more, is spread",
+                text=f"{text}; some have no partition of this namespace",
+                advice="create a new namespace with more partitions: --partitions 16 or more",
                 figures=figures,
             )
         ]
@@ -77,8 +77,8 @@ def check_cluster(facts: Facts, masters: int | None = None) -> list[Finding]:
         Finding(
             name="cluster",
             level="info",
-            text="The server is a node of a cluster, of which a World uses this node alone",
-            advice="give the cluster's URL: redis+cluster://host:port",
+            text="The server is a node of a cluster: with this URL a World uses this node only",
+            advice="use the URL of the cluster: redis+cluster://host:port",
         )
     ]
 
@@ -92,7 +92,7 @@ def check_scripts(facts: Facts, replies: Sequence[Any]) -> Finding:
     """
     refusal = first_refusal(replies)
     if refusal is None:
-        text = "Scripts are loaded and run"
+        text = "Scripts load and run"
         return Finding(name="scripts", level="ok", text=text)
     return _refusal(facts, "scripts", "The server does not run the scripts", refusal)
 
@@ -113,25 +113,27 @@ def _refusal(facts: Facts, name: str, what: str, refusal: Exception) -> Finding:
             advice = facts.grant_all()
             text = f"user {facts.user} lacks the right: {text}"
         case redis.exceptions.OutOfMemoryError():
-            advice = "raise maxmemory, or delete what else is on this server"
+            advice = "raise maxmemory, or delete other data from this server"
         case redis.exceptions.ReadOnlyError():
-            advice = "give the URL of the primary"
+            advice = "use the URL of the primary"
         case redis.exceptions.MovedError() | redis.exceptions.ClusterDownError():
-            advice = "give the URL of the cluster: redis+cluster://host:port; and see whether all "
-            advice += "of its slots are served"
+            advice = (
+                "use the URL of the cluster, redis+cluster://host:port, and check that all of "
+            )
+            advice += "its slots are served"
         case _ if text.startswith("MISCONF"):
-            advice = "see the server's log for why it can't write to its disk, and make room there"
+            advice = "see the server's log for the disk error, and make room on its disk"
         case _ if "NOREPLICAS" in text or "good replicas" in text:
             advice = "start the replicas, or lower min-replicas-to-write"
         case _ if text.startswith("WRONGTYPE"):
-            advice = "somebody else uses keys of this namespace: take another --namespace"
+            advice = "another program uses keys of this namespace: use another --namespace"
     return Finding(
         name=name, level="error", text=f"{what}: {text}", advice=advice or "see the server's log"
     )
 
 
 def is_denial(refusal: Exception) -> bool:
-    """Whether a user lacks a right; of a command inside a script only the text says so."""
+    """Whether a user lacks a right; of a command inside a script only the text tells."""
     if isinstance(refusal, redis.exceptions.NoPermissionError):
         return True
     text = str(refusal)
@@ -139,24 +141,25 @@ def is_denial(refusal: Exception) -> bool:
     return text.startswith(("The user executing the script can't", "ACL failure in script"))
 
 
-def check_hints(facts: Facts) -> Finding:
-    """Whether the scripts may tell waiters to look."""
+def check_notifications(facts: Facts) -> Finding:
+    """Whether the scripts may notify waiting workers and readers."""
     reply = facts.replies.get("PUBLISH")
     if not isinstance(reply, Exception):
-        return Finding(name="hints", level="ok", text="Waiting workers and readers are hinted")
-    text = "Workers and readers look once a second instead of at once: "
+        text = "Workers and readers are notified at once"
+        return Finding(name="notifications", level="ok", text=text)
+    text = "No notifications, workers and readers poll once a second: "
     if isinstance(reply, redis.exceptions.NoPermissionError):
-        text += f"user {facts.user} has no right to the channels of the namespace"
+        text += f"user {facts.user} has no permission for the channels of the namespace"
     else:
         text += f"the server answers PUBLISH with {reply}"
-    return Finding(name="hints", level="warning", text=text, advice=facts.grant_all())
+    return Finding(name="notifications", level="warning", text=text, advice=facts.grant_all())
 
 
 def check_clock(facts: Facts, first: Reading | Exception, last: Reading | Exception) -> Finding:
     """Compare the server's clock with this machine's, and with itself a moment later."""
     if isinstance(first, Exception) or isinstance(last, Exception):
         refusal = first if isinstance(first, Exception) else last
-        return facts.unknown("clock", "The server's time", "TIME", "+time", refusal)
+        return facts.unknown("clock", "the server's time", "TIME", "+time", refusal)
     offset = last.server - last.host
     step = (last.server - first.server) - (last.monotonic - first.monotonic)
     figures: dict[str, Any] = {"offset_ms": round(offset * 1000), "step_ms": round(step * 1000)}
@@ -165,22 +168,22 @@ def check_clock(facts: Facts, first: Reading | Exception, last: Reading | Except
         return Finding(
             name="clock",
             level="warning",
-            text=f"The server's clock went {way} by {duration(abs(step))} during the checkup: "
-            "delays and leases end earlier or later by it",
-            advice="let its time service slew the clock, not step it",
+            text=f"The server's clock jumped {way} by {duration(abs(step))} during the checkup: "
+            "delays and leases end that much earlier or later",
+            advice="configure its time service to slew the clock, not to step it",
             figures=figures,
         )
     level, text = _judge_offset(offset)
-    advice = "" if level == "ok" else "set both clocks by NTP; nothing breaks meanwhile"
+    advice = "" if level == "ok" else "synchronize both clocks by NTP; until then nothing breaks"
     return Finding(name="clock", level=level, text=text, advice=advice, figures=figures)
 
 
 def _judge_offset(offset: float) -> tuple[Any, str]:
     if abs(offset) <= _OFFSET_INFO:
-        return "ok", "The server's clock is steady, and agrees with this machine's"
+        return "ok", "The server's clock is steady and agrees with this machine's"
     way = "ahead of" if offset > 0 else "behind"
     text = (
         f"The server's clock is {duration(abs(offset))} {way} this machine's. "
-        "All times of runs and messages are the server's"
+        "Times of runs and messages come from the server"
     )
     return "warning" if abs(offset) > _OFFSET_WARNING else "info", text

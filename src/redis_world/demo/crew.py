@@ -112,7 +112,7 @@ async def _watch(processes: list[subprocess.Popen[bytes]], log: IO[bytes]) -> No
         while not stopped.is_set():
             codes = [process.poll() for process in processes]
             if None not in codes:
-                raise WorldError(f"all workers have ended, the last one says: {_last_line(log)}")
+                raise WorldError(f"all workers have ended. Last log line: {_last_line(log)}")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopped.wait(), _POLL_SECONDS)
 
@@ -120,4 +120,4 @@ async def _watch(processes: list[subprocess.Popen[bytes]], log: IO[bytes]) -> No
 def _last_line(log: IO[bytes]) -> str:
     log.seek(0)
     lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "nothing"
+    return lines[-1] if lines else "(none)"

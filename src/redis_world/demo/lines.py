@@ -11,22 +11,22 @@ from redis_world.demo.story import Entry, Story
 __all__ = ["PlainView"]
 
 _SENTENCES: Final = {
-    "run_created": "run {} is created",
-    "run_started": "run starts",
-    "run_completed": "run is completed",
-    "run_failed": "run fails",
-    "run_cancelled": "run is cancelled",
-    "step_created": "step {} is created",
-    "step_started": "step {} begins",
-    "step_retrying": "step {} is retried",
-    "step_completed": "step {} is completed",
-    "step_failed": "step {} fails",
-    "wait_created": "sleep begins",
-    "wait_completed": "sleep is over",
+    "run_created": "run {} created",
+    "run_started": "run started",
+    "run_completed": "run completed",
+    "run_failed": "run failed",
+    "run_cancelled": "run cancelled",
+    "step_created": "step {} created",
+    "step_started": "step {} started",
+    "step_retrying": "step {} will be retried",
+    "step_completed": "step {} completed",
+    "step_failed": "step {} failed",
+    "wait_created": "sleep started",
+    "wait_completed": "sleep ended",
     "hook_created": "hook {} waits for an answer",
-    "hook_received": "hook {} is answered",
-    "hook_disposed": "hook {} is disposed",
-    "hook_conflict": "hook {} is refused",
+    "hook_received": "hook {} answered",
+    "hook_disposed": "hook {} disposed",
+    "hook_conflict": "hook {} refused",
     "attr_set": "attributes: {}",
 }
 
@@ -43,7 +43,7 @@ class PlainView:
     def begin(self, story: Story) -> Iterator[None]:
         """Name the run and who does the work; then lines follow."""
         self._story = story
-        self._print(f"run {story.run_id}, done by {story.workers}")
+        self._print(f"run {story.run_id}, {story.workers}")
         yield
 
     def happened(self, entry: Entry) -> None:
@@ -69,7 +69,7 @@ class PlainView:
         """The event log and the result."""
         assert self._story is not None
         entries = self._story.entries
-        density = "no gap" if self._story.dense else "WITH GAPS"
+        density = "no gaps" if self._story.dense else "WITH GAPS"
         self._print(f"event log ({len(entries)} events, {density}):")
         for entry in entries:
             what = "  ".join(part for part in (entry.subject, entry.detail) if part)

@@ -77,8 +77,8 @@ async def run_demo(options: Mapping[str, str], processes: int, view: View) -> bo
     """
     if processes and options.get("url", MEMORY).partition("://")[0] == MEMORY:
         raise ConfigurationError(
-            "worker processes need a server: the embedded store is inside of one process. "
-            "Give a --url, or leave --processes out"
+            f"{processes} worker processes need a server: the embedded store works in one process "
+            "only. Give --url, or omit --processes"
         )
     adapter = use_redis_world(options.get("url"), **_without_url(options))
     async with adapter.world as world:
@@ -140,7 +140,7 @@ async def _cancel(run: Run[Any], story: Story, view: View) -> None:
         async with asyncio.timeout(_FAREWELL_SECONDS):
             await run.terminate(reason="the demo was interrupted")
         story.status = "cancelled"
-        view.said("the run is cancelled")
+        view.said("run cancelled")
 
 
 async def _show(world: RedisWorld, run: Run[Any], story: Story, view: View) -> None:
@@ -183,7 +183,7 @@ async def _read(run: Run[Any], story: Story, view: View) -> None:
 async def _approve(token: str, view: View) -> None:
     from redis_world.demo import workflows
 
-    view.said("the manager looks at it")
+    view.said("the manager reads it")
     await asyncio.sleep(_THINKING_SECONDS)
     view.said(f"{_MANAGER}, the manager, approves")
     # Whoever watches the demo may have been faster.

@@ -181,7 +181,7 @@ class LiveView:
         )
 
     def _log(self, story: Story) -> RenderableType:
-        density = "no gap" if story.dense else "WITH GAPS"
+        density = "no gaps" if story.dense else "WITH GAPS"
         table = Table(
             title=f"event log: {len(story.entries)} events, {density}",
             title_justify="left",

@@ -87,7 +87,7 @@ async def fulfil(order: Order) -> Receipt:
     async with Approval.wait(token=f"approve-{order.order_id}") as hook:
         approval = await hook
     if not approval.approved:
-        raise ValueError(f"{approval.by} does not approve order {order.order_id}")
+        raise ValueError(f"{approval.by} did not approve order {order.order_id}")
     await set_attributes(phase="payment")
     payment = await charge_card(order.order_id)
     await set_attributes(phase="packing")
@@ -151,8 +151,8 @@ def letter_of(order: Order, total: str, approved_by: str) -> list[str]:
     text = (
         f"Dear {order.customer},\n"
         f"thank you for order {order.order_id}: {order.amount} {order.item}s for {total}.\n"
-        "Your bank answered at the third call, and charged your card once.\n"
-        f"{approved_by} has approved the order, and the parcel leaves today.\n"
+        "Your bank answered the third call, and charged your card once.\n"
+        f"{approved_by} approved the order, and the parcel leaves today.\n"
         "Yours, the workflow\n"
     )
     return [

@@ -48,7 +48,7 @@ from redis_world.paging import (
 )
 from redis_world.rows import event_from, pairs, raise_refusal, run_from
 from redis_world.tokens import create_hook
-from redis_world.values import flag, text, whole
+from redis_world.values import flag, shown, text, whole
 
 __all__ = ["Events"]
 
@@ -107,37 +107,36 @@ class Events:
         via_step_dispatch: bool | None = None,  # noqa: ARG002
         v1_compat: bool = False,
     ) -> EventResult:
-        """Record one event and change the entity that it is about, in one script.
+        """Record one event and update its entity, in one script.
 
         Args:
-            run_id: the run; None on run_created lets this World make the id.
-            event: a model of `redis_world.models`, or the wire's camelCase mapping.
+            run_id: the run; None on run_created: the World makes the id.
+            event: a model of `redis_world.models`, or a camelCase mapping in the wire format.
             resolve_data: `none` leaves payloads out of the answer.
-            resume_id: on hook_received, the id of the resume: it is recorded once.
-            payload_digest: on hook_received, what tells two payloads of one resume apart.
-            occurred_at: when it happened, stored beside the server's time.
-            request_id: the caller's id of what it is doing, stored with the event for whoever
-                looks for it; many events may share it.
+            resume_id: on hook_received, the id of the resume. Each id is recorded once.
+            payload_digest: on hook_received, tells two payloads of one resume id apart.
+            occurred_at: when it happened; stored beside the server's time.
+            request_id: an id of the caller's request, stored with the event. Several events may
+                share it.
             skip_preload: on run_started, leave the log out of the answer.
-            since_cursor: return the events after this cursor, the own one included.
-            event_count: how many events the writer had seen: return those between them and this
-                one; `since_cursor` wins over it.
-            preload_events: on hook_received, return the run and its whole log; it wins over the
-                two above.
-            enqueue: a message that is sent in the same script: it is there if and only if the
-                event is. On a repeated resume, and on a run_started of a run that runs already,
-                it is sent too.
-            compute_instance_id: accepted and ignored, as the next two are.
+            since_cursor: return the events after this cursor, including the new one.
+            event_count: how many events the writer has seen. Returns the events between those and
+                the new one. `since_cursor` takes precedence.
+            preload_events: on hook_received, return the run and its whole log. It takes precedence
+                over the two above.
+            enqueue: a message that the same script sends: Redis stores both or neither. It is also
+                sent for a repeated resume, and for the run_started of a running run.
+            compute_instance_id: accepted and ignored.
             replay_divergence_count: accepted and ignored.
             via_step_dispatch: accepted and ignored.
-            v1_compat: only False: legacy runs never existed here.
+            v1_compat: must be False: this World has no legacy runs.
 
         Raises:
             InvalidEventError, AttributeValidationError: bad input; nothing was stored.
-            WorldError: as sections 4 and 5 of the contract say; nothing was stored.
+            WorldError: see sections 4 and 5 of the contract; nothing was stored.
         """
         if v1_compat is not False and flag(v1_compat, "v1_compat"):
-            raise InvalidEventError("v1_compat: legacy runs never existed in this World")
+            raise InvalidEventError("v1_compat must be False: this World has no legacy runs")
         model = parse_event(event)
         validate_event(model)
         after = None if since_cursor is None else parse_event_cursor(since_cursor, "since_cursor")
@@ -183,27 +182,27 @@ class Events:
     ) -> BatchResult:
         """Record several events of one run in order, in one script and at consecutive slots.
 
-        Each has the outcome that its own `create` would have; those that are accepted are stored
-        together, those that are refused leave nothing. A `step_created` with the `step_started`
-        of the same step behind it is one claim: where the step exists, both are refused.
+        Each event has the outcome that its `create` would have. Accepted events are stored
+        together; refused events leave nothing. A `step_created` followed by the `step_started` of
+        the same step is one claim: if the step exists, both are refused.
 
         Args:
             run_id: the run.
-            events: 1 to 128 of run_completed, run_failed and the events of steps and waits, at
-                most one of an entity but for that pair; as `create` takes them, or as `BatchEvent`
-                or its wire mapping, each with an `occurred_at` of its own.
+            events: 1 to 128 events: run_completed, run_failed and events of steps and waits. Each
+                entity may have one, apart from that pair. Give them as `create` takes them, or as
+                `BatchEvent`, or as its camelCase mapping with an `occurred_at`.
             resolve_data: `none` leaves payloads out of the answer.
-            request_id: the caller's id of what it is doing, stored with the events.
-            enqueue: a message that is sent in the same script, if any event is accepted.
+            request_id: an id of the caller's request, stored with the events.
+            enqueue: a message that the same script sends, if it accepts any event.
 
         Raises:
-            InvalidEventError: there can't be such a batch; nothing was stored.
+            InvalidEventError: the batch is malformed; nothing was stored.
         """
         limit = self._connection.config.max_name_bytes
         items = parse_batch(events)
         run_id = text(run_id, "run_id", limit, error=InvalidEventError)
         if not run_id:
-            raise InvalidEventError("a batch needs a run id")
+            raise InvalidEventError("create_batch needs a run id: run_id is empty")
         resolve_data = check_resolve_data(resolve_data)
         await self._connection.open()
         batch = Batch(self._connection, run_id, _op(request_id, limit))
@@ -241,10 +240,10 @@ class Events:
         sort_order: SortOrder = "asc",
         resolve_data: ResolveData = "all",
     ) -> Page[Event]:
-        """List a log, or the part of it behind a cursor.
+        """List a log, or the part of it after a cursor.
 
-        Without a limit it gives all of the rest. A cursor is one of an earlier page, or
-        `eid:<event id>`.
+        Without a limit the page has all remaining events. A cursor comes from an earlier page, or
+        is `eid:<event id>`.
 
         Raises:
             InvalidCursorError: the cursor is neither.
@@ -278,8 +277,8 @@ class Events:
     ) -> Page[Event]:
         """List the events of one step, hook or wait.
 
-        It reads the log, which has no index by correlation id: 25,000 entries without their
-        payloads take about 10 ms of the server.
+        It reads the whole log, which has no index by correlation id. The server needs about 10 ms
+        for 25,000 events.
         """
         name_limit = self._connection.config.max_name_bytes
         run_id = text(run_id, "run_id", name_limit)
@@ -344,7 +343,9 @@ class Events:
             run_id = text(run_id, "run_id", limit, error=InvalidEventError)
         made_id = not run_id and event.event_type == "run_created"
         if not run_id and not made_id:
-            raise InvalidEventError(f"{event.event_type} needs a run id")
+            raise InvalidEventError(
+                f"{event.event_type} needs a run id: run_id is {shown(run_id)}"
+            )
         if event.correlation_id is not None:
             text(event.correlation_id, "correlationId", limit, error=InvalidEventError)
         if resume_id is not None:
@@ -391,7 +392,8 @@ class Events:
         args = message_args(enqueue, message_id, self._connection.config.max_payload_bytes)
         if args["run_id"] not in ("", run_id):
             raise InvalidInputError(
-                "enqueue: the message that an event brings along is of its run"
+                f"enqueue.payload has the runId {shown(args['run_id'])}: it must be the run of "
+                f"the event, {shown(run_id)}"
             )
         return pack_message(args)
 

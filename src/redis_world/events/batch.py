@@ -76,8 +76,8 @@ def parse_batch(events: Sequence[BatchEvent | BaseEvent | Mapping[str, Any]]) ->
             raise InvalidEventError(f"eventType {shown(kind)} can't be in a batch")
         if entity in seen and (seen[entity], kind) != ("step_created", "step_started"):
             raise InvalidEventError(
-                f"a batch has one event of {shown(' '.join(filter(None, entity)))}, or a "
-                "step_created and the step_started behind it"
+                f"two events of {shown(' '.join(filter(None, entity)))} in one batch: only a "
+                "step_created may be followed by its step_started"
             )
         seen[entity] = kind if entity not in seen else "both"
     born_running = {entity[1] for entity, kind in seen.items() if kind == "both"}
@@ -90,9 +90,11 @@ def _parts(item: object) -> tuple[BaseEvent | Mapping[str, Any], datetime | None
         if isinstance(item, Mapping) and "event" in item:
             item = BatchEvent.from_wire(dict(item))
     except ValidationError as error:
-        raise InvalidEventError(f"an event of a batch: {error.errors()[0]['msg']}") from None
+        raise InvalidEventError(
+            f"malformed event in a batch: {error.errors()[0]['msg']}"
+        ) from None
     except Exception as error:  # noqa: BLE001 - the classes of others may raise anything
-        raise InvalidEventError(f"an event can't be read: {shown(str(error))}") from None
+        raise InvalidEventError(f"can't read an event of a batch: {shown(str(error))}") from None
     if isinstance(item, BatchEvent):
         event, occurred_at = item.event, item.occurred_at
         if isinstance(event, BaseEvent | Mapping):
@@ -100,7 +102,7 @@ def _parts(item: object) -> tuple[BaseEvent | Mapping[str, Any], datetime | None
         item = event
     if isinstance(item, BaseEvent | Mapping):
         return item, None
-    raise InvalidEventError(f"an event of events is a model or a mapping, not {shown(item)}")
+    raise InvalidEventError(f"each event must be a model or a mapping, not {shown(item)}")
 
 
 def _name(event: BaseEvent | Mapping[str, Any]) -> tuple[str, str]:
@@ -112,7 +114,7 @@ def _name(event: BaseEvent | Mapping[str, Any]) -> tuple[str, str]:
             kind = event.get("eventType", event.get("event_type"))
             correlation_id = event.get("correlationId", event.get("correlation_id"))
     except Exception as error:  # noqa: BLE001 - the classes of others may raise anything
-        raise InvalidEventError(f"an event can't be read: {shown(str(error))}") from None
+        raise InvalidEventError(f"can't read an event of a batch: {shown(str(error))}") from None
     return (
         str.__str__(kind) if isinstance(kind, str) else shown(kind),
         str.__str__(correlation_id) if isinstance(correlation_id, str) else "",
@@ -131,7 +133,8 @@ def _parse(
         data = model.event_data
         if data is not None and "input" in data.model_fields_set:
             raise InvalidEventError(
-                "a step_started of a batch has no input: create its step first"
+                f"step_started of {shown(model.correlation_id)} has an input, which a batch does "
+                "not allow: add a step_created before it"
             )
         return Item(model, occurred_at, model.correlation_id in born_running)
     return Item(model, occurred_at)

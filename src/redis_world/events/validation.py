@@ -61,8 +61,8 @@ def parse_event(event: BaseEvent | Mapping[str, Any]) -> CreateEvent:
     model = _MODELS.get(event_type) if isinstance(event_type, str) else None
     if model is None:
         if isinstance(event_type, str) and event_type in _WORLD_ONLY:
-            raise InvalidEventError(f"{event_type} is written by the World alone")
-        raise InvalidEventError(f"eventType {shown(event_type)} is no event type")
+            raise InvalidEventError(f"callers can't create {event_type}: only the World writes it")
+        raise InvalidEventError(f"{shown(event_type)} is not an event type (eventType)")
     return _plain_event(_validated(model, wire))
 
 
@@ -79,8 +79,8 @@ def _wire(event: object) -> dict[str, Any]:
                 wire["event_data"] = data.to_wire()
             return {**wire, "event_type": event.event_type}
     except Exception as error:  # noqa: BLE001 - the classes of others may raise anything
-        raise InvalidEventError(f"event can't be read: {shown(str(error))}") from None
-    raise InvalidEventError(f"event is a model or a mapping, not {shown(event)}")
+        raise InvalidEventError(f"can't read the event: {shown(str(error))}") from None
+    raise InvalidEventError(f"event must be a model or a mapping, not {shown(event)}")
 
 
 def _validated(model: type[CreateEvent], wire: dict[str, Any]) -> CreateEvent:
@@ -174,7 +174,10 @@ def _check_attr_set(event: AttrSetEvent) -> None:
     data = event.event_data
     assert data is not None
     if data.writer.type == "step" and (data.writer.step_id is None or data.writer.attempt is None):
-        raise InvalidEventError("attr_set by a step needs stepId and attempt of its writer")
+        raise InvalidEventError(
+            "attr_set of a step needs writer.stepId and writer.attempt; "
+            f"stepId is {shown(data.writer.step_id)}, attempt is {shown(data.writer.attempt)}"
+        )
     check_attributes(
         ((change.key, change.value) for change in data.changes),
         allow_reserved=data.allow_reserved_attributes is True,
@@ -183,7 +186,7 @@ def _check_attr_set(event: AttrSetEvent) -> None:
         text = json.dumps(data.to_wire(), ensure_ascii=False, separators=(",", ":"), default=str)
     except Exception as error:  # noqa: BLE001 - the classes of others may raise anything
         raise AttributeValidationError(
-            f"eventData of attr_set is no JSON: {shown(str(error))}"
+            f"eventData of attr_set can't become JSON: {shown(str(error))}"
         ) from None
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_ATTR_SET_BYTES:
@@ -205,13 +208,13 @@ def check_attributes(changes: Iterable[tuple[str, str | None]], *, allow_reserve
         units = utf16_units(key)
         if not 1 <= units <= MAX_ATTRIBUTE_KEY_UNITS:
             raise AttributeValidationError(
-                f"attribute key {shown} has {units} UTF-16 units; 1 to {MAX_ATTRIBUTE_KEY_UNITS} "
-                "are allowed"
+                f"attribute key {shown} must have 1 to {MAX_ATTRIBUTE_KEY_UNITS} UTF-16 units, "
+                f"not {units}"
             )
         if key.startswith(RESERVED_PREFIX) and not allow_reserved:
             raise AttributeValidationError(
-                f"attribute key {shown} is reserved: keys with {RESERVED_PREFIX!r} in front are "
-                "for frameworks"
+                f"attribute key {shown} is reserved: keys that start with {RESERVED_PREFIX!r} "
+                "need allowReservedAttributes"
             )
         if key in seen:
             raise AttributeValidationError(f"attribute key {shown} occurs twice in one event")
@@ -226,7 +229,7 @@ def check_attributes(changes: Iterable[tuple[str, str | None]], *, allow_reserve
                 )
     if added > MAX_ATTRIBUTES:
         raise AttributeValidationError(
-            f"{added} attributes in one event; a run has at most {MAX_ATTRIBUTES}"
+            f"{added} attributes in one event; the limit is {MAX_ATTRIBUTES} per run"
         )
 
 
@@ -239,5 +242,6 @@ def check_retention_limit(event: HookCreatedEvent, now: datetime, limit: timedel
     until = event.event_data.token_retention_until if event.event_data else None
     if until is not None and until - now > limit:
         raise InvalidEventError(
-            f"tokenRetentionUntil lies {until - now} ahead; the limit is {limit}"
+            f"tokenRetentionUntil is {until - now} ahead; the limit is {limit} "
+            "(option hook_retention_limit)"
         )

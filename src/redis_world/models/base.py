@@ -1,4 +1,4 @@
-"""What all models share: frozen, snake_case in Python, camelCase on the wire."""
+"""What all models share: frozen, snake_case in Python, camelCase in the wire format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redis_world.values import plain_moment, shown
 __all__ = ["Model", "Payload", "ResolveData", "SortOrder", "Timestamp"]
 
 Payload: TypeAlias = Any
-"""Opaque to the World: bytes from every SDK, or any value that CBOR carries exactly."""
+"""Opaque to the World: the bytes of an SDK, or any value that CBOR stores exactly."""
 
 ResolveData: TypeAlias = Literal["all", "none"]
 """`none` leaves the payload fields out of an entity or event."""
@@ -29,10 +29,10 @@ def _to_timestamp(value: object) -> datetime:
         try:
             value = datetime.fromisoformat(value)
         except ValueError:
-            raise ValueError(f"{shown(value)} is no ISO 8601 date") from None
+            raise ValueError(f"{shown(value)} is not an ISO 8601 date") from None
     if not isinstance(value, datetime):
         raise ValueError(  # noqa: TRY004 - what pydantic collects
-            f"a date is a datetime or an ISO 8601 text, not {type(value).__name__}"
+            f"a date must be a datetime or an ISO 8601 string, not a {type(value).__name__}"
         )
     if type(value) is not datetime or value.tzinfo is not UTC:
         # A subclass may override what is asked of it here, as that of a sandbox or of pandas.
@@ -40,7 +40,7 @@ def _to_timestamp(value: object) -> datetime:
         try:
             value = value.astimezone(UTC)
         except OverflowError:
-            raise ValueError("a date in UTC is of the years 1 to 9999") from None
+            raise ValueError(f"{shown(value)} must be within the years 1 to 9999 in UTC") from None
     return value.replace(microsecond=value.microsecond // 1000 * 1000)
 
 
@@ -62,7 +62,7 @@ def _defaults(cls: type[BaseModel]) -> dict[str, Any]:
 
 @cache
 def _aliases(cls: type[BaseModel]) -> tuple[tuple[str, str], ...]:
-    """The fields of a model in their order, each with its name on the wire."""
+    """The fields of a model in their order, each with its wire name."""
     return tuple((name, field.alias or name) for name, field in cls.model_fields.items())
 
 
@@ -89,7 +89,7 @@ def _assemble(
 
 
 class Model(BaseModel):
-    """Base of all models. A field that was never set is absent, which None is not."""
+    """Base of all models. A field that was never set is absent, which differs from None."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -105,21 +105,21 @@ class Model(BaseModel):
 
     @classmethod
     def trusted(cls, values: dict[str, Any]) -> Self:
-        """Make a model of values that are known to be right, without looking at them.
+        """Make a model of values that are known to be valid, without validating them.
 
-        What the World has stored, it need not validate again: that took a tenth of the time of
-        an event. Fields that are left out are absent, and read as their defaults.
+        The World uses it for what it has stored: validation took a tenth of the time of an
+        event. Fields that are left out are absent and read as their defaults.
         """
         return _assemble(cls, {**_defaults(cls), **values}, set(values), None)
 
     def changed(self, updates: dict[str, Any], absent: Iterable[str] = ()) -> Self:
-        """A copy with other values, which are known to be right.
+        """A copy with other values, which are not validated.
 
-        Pydantic's own takes four times as long.
+        Pydantic's own copy takes four times as long.
 
         Args:
             updates: fields and their values.
-            absent: fields that the copy does not have, whether this one has them or not.
+            absent: fields that are absent in the copy.
         """
         values = {**self.__dict__, **updates}
         fields_set = self.__pydantic_fields_set__ | updates.keys()
@@ -131,15 +131,18 @@ class Model(BaseModel):
 
     @classmethod
     def from_wire(cls, data: Any) -> Self:
-        """Read the wire's camelCase mapping.
+        """Read a camelCase mapping of the wire format.
 
         Raises:
-            pydantic.ValidationError: it does not fit.
+            pydantic.ValidationError: the mapping does not match the model.
         """
         return cls.model_validate(data)
 
     def to_wire(self) -> dict[str, Any]:
-        """The wire's camelCase mapping: bytes and datetimes kept, absent fields left out."""
+        """The camelCase mapping of the wire format, without absent fields.
+
+        Bytes and datetimes stay as they are.
+        """
         # Not pydantic's own: it goes through payloads, which may be endless, and its alias
         # settings differ between versions.
         fields_set, values = self.__pydantic_fields_set__, self.__dict__

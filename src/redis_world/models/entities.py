@@ -1,4 +1,4 @@
-"""The materialized views of the event log: runs, steps, hooks and waits (contract, section 3)."""
+"""The entities that events change: runs, steps, hooks and waits (contract, section 3)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Step(Model):
     output: Payload = None
     error: Payload = None
     attempt: int
-    """How many attempts have begun."""
+    """How many attempts have started."""
     created_at: Timestamp
     started_at: Timestamp | None = None
     completed_at: Timestamp | None = None
@@ -68,7 +68,7 @@ class Step(Model):
 
 
 class ResumeContext(Model):
-    """What a hook mirrors of its run, so that resuming it takes no second look-up."""
+    """Fields of the run that the hook copies, so that a resume needs no second look-up."""
 
     deployment_id: str
     workflow_name: str
@@ -80,7 +80,7 @@ class ResumeContext(Model):
 
 
 class ResumeCapabilities(Model):
-    """What this World can do for a resume; only in answers of look-ups by token."""
+    """What this World supports for a resume; only in answers to look-ups by token."""
 
     hook_resume_dedup_version: int
 
@@ -91,7 +91,7 @@ class Hook(Model):
     run_id: str
     hook_id: str
     token: str = Field(repr=False)
-    """A secret: whoever has it can resume the hook. The model's repr leaves it out."""
+    """A secret: everyone who has it can resume the hook. The model's repr leaves it out."""
     metadata: Payload = None
     owner_id: str = ""
     project_id: str = ""

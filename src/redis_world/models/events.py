@@ -1,7 +1,7 @@
 """The events of a run's log, as requests and as they are read back (contract, sections 3 and 5).
 
-A request has no `event_id`, `run_id` and `created_at`; what is read back has them. Data fields
-that a model does not know are kept and given back.
+A request has no `event_id`, `run_id` and `created_at`; a stored event has them. The World keeps
+and returns data fields that a model does not define.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ CorrelationId = Annotated[str, StringConstraints(min_length=1)]
 
 
 class EventData(Model):
-    """Base of all event data: keeps what it does not know."""
+    """Base of all event data. It keeps unknown fields."""
 
     model_config = ConfigDict(extra="allow")
 
     payload_field: ClassVar[str | None] = None
-    """The one opaque field, stored apart from the rest; its name is the same on the wire."""
+    """The one opaque field, stored apart from the rest. Its wire name is the same."""
 
 
 class BaseEvent(Model):
@@ -88,7 +88,7 @@ class BaseEvent(Model):
     """Whether a request without event data is malformed."""
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002
-        """Count the type as set: the wire always carries it."""
+        """Count the type as set: the wire format always has it."""
         self.__pydantic_fields_set__.add("event_type")
 
 
@@ -110,7 +110,7 @@ class RunCreatedEvent(BaseEvent):
 
 
 class RunStartedData(EventData):
-    """With deployment id, workflow name and input: enough to create a run that is missing."""
+    """With deployment id, workflow name and input it can create a missing run."""
 
     payload_field = "input"
 
@@ -173,7 +173,7 @@ class AttributeChange(EventData):
 
 
 class AttributeWriter(EventData):
-    """Who writes: the workflow's body, or an attempt of a step."""
+    """The writer: the workflow's body, or an attempt of a step."""
 
     type: Literal["workflow", "step"]
     step_id: str | None = None
@@ -205,7 +205,7 @@ class StepCreatedEvent(BaseEvent):
 
 
 class StepStartedData(EventData):
-    """With step name and input it is a lazy start: it creates the step."""
+    """With step name and input it is a lazy start, which creates the step."""
 
     payload_field = "input"
 
@@ -306,7 +306,7 @@ class HookConflictData(EventData):
 
 
 class HookConflictEvent(BaseEvent):
-    """Written by the World instead of hook_created, when the token is another hook's."""
+    """The World writes it instead of hook_created if another hook has the token."""
 
     event_type: Literal["hook_conflict"] = "hook_conflict"
     correlation_id: CorrelationId
@@ -336,7 +336,7 @@ class WaitCompletedEvent(BaseEvent):
 
 
 class NoopEvent(BaseEvent):
-    """A slot without meaning, as other Worlds write it; this one never does."""
+    """A slot without meaning. Other Worlds write it; this one never does."""
 
     event_type: Literal["noop"] = "noop"
 
@@ -364,14 +364,14 @@ CreateEvent: TypeAlias = (
 Event: TypeAlias = Annotated[
     CreateEvent | HookConflictEvent | NoopEvent, Field(discriminator="event_type")
 ]
-"""Everything that a log may hold."""
+"""All events that a log may contain."""
 
 
 class BatchEvent(Model):
-    """An event of a batch, with what may differ from one to the next.
+    """An event of a batch, with the time when it occurred.
 
     Attributes:
-        event: a model of this module, or the wire's camelCase mapping.
+        event: a model of this module, or a camelCase mapping in the wire format.
         occurred_at: when it happened, stored beside the server's time.
     """
 

@@ -1,4 +1,4 @@
-"""Answers of the World: pages, and what creating an event gives back."""
+"""Answers of the World: pages, and the results of events."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Page(Model, Generic[T]):
     """A part of a listing.
 
     Attributes:
-        data: the items, in the order that was asked for.
-        cursor: where the next page begins; not None whenever there is data, so that the last
-            page's cursor later finds what came after.
+        data: the items, in the requested order.
+        cursor: where the next page starts. It is not None whenever there is data: the cursor of
+            the last page finds items that are added later.
         has_more: whether there is more now.
     """
 
@@ -40,18 +40,18 @@ class Page(Model, Generic[T]):
 
 
 class EventResult(Model):
-    """What an event did: the event as stored, and the entity it changed.
+    """The result of an event: the stored event, and the entity that it changed.
 
     Attributes:
-        event: None only for a run_started of a run that runs already.
-        step_created: True when a lazy start created its step.
-        events: log entries that were asked for: the preload of run_started, or those after
-            `since_cursor` or beyond `event_count`.
-        cursor: where a further `events.list` goes on.
+        event: None only for a run_started of a running run.
+        step_created: True if a lazy start created its step.
+        events: requested log entries: the preload of run_started, or the events after
+            `since_cursor` or `event_count`.
+        cursor: where another `events.list` continues.
         has_more: whether `events` was cut short.
-        max_events: the event ceiling of the run; in every result that carries a run.
-        message_id: the message that stands for the one that was brought along; None where
-            there was none, or its step is over.
+        max_events: the event ceiling of the run; in every result with a run.
+        message_id: the id of the message of `enqueue`, or of the outstanding message that covers
+            it; None if there was none, or if its step has ended.
     """
 
     event: Event | None = None
@@ -68,13 +68,13 @@ class EventResult(Model):
 
 
 class BatchItemResult(Model):
-    """What became of one event of a batch: what its own creation would have brought.
+    """The outcome of one event of a batch, as its own `create` would have it.
 
     Attributes:
-        status: 200, or the HTTP status of the error that refused it.
-        event: the event as stored, when it was accepted; likewise the entity that it changed.
-        max_events: the event ceiling of the run, where the result carries one.
-        error: the wire code of the error, as `conflict`; None when it was accepted.
+        status: 200, or the HTTP status of the error.
+        event: the stored event, if it was accepted; so is the entity that it changed.
+        max_events: the event ceiling of the run, where the result has one.
+        error: the wire code of the error, such as `conflict`; None if it was accepted.
         message: the text of the error.
     """
 
@@ -89,11 +89,11 @@ class BatchItemResult(Model):
 
 
 class BatchResult(Model):
-    """What became of the events of a batch, in their order.
+    """The outcomes of the events of a batch, in their order.
 
     Attributes:
-        message_id: the message that stands for the one that was brought along; None where there
-            was none, or no event was accepted.
+        message_id: the id of the message of `enqueue`, or of the outstanding message that covers
+            it; None if there was none, or if no event was accepted.
     """
 
     results: list[BatchItemResult]
@@ -101,14 +101,14 @@ class BatchResult(Model):
 
 
 class CancelOutcome(Model):
-    """What became of one run that was to be cancelled.
+    """The outcome of the cancellation of one run.
 
     Attributes:
-        outcome: `cancelled`; `already_cancelled`, which wrote nothing; `not_cancellable`: it has
-            ended otherwise; `not_found`; or `failed`.
+        outcome: `cancelled`; `already_cancelled`: nothing was written; `not_cancellable`: the run
+            completed or failed before; `not_found`; or `failed`.
         status: the status of a run that is not cancellable.
-        code: the wire code of the error that it failed with.
-        retryable: whether it may succeed when it is tried again.
+        code: the wire code of the error.
+        retryable: whether another try may succeed.
     """
 
     run_id: str
@@ -130,14 +130,14 @@ class CancelSummary(Model):
 
 
 class CancelManyResult(Model):
-    """What became of runs that were to be cancelled, in their order, and how many of each."""
+    """The outcomes of the cancellation of several runs, in their order, and their counts."""
 
     summary: CancelSummary
     results: list[CancelOutcome]
 
 
 class StreamInfo(Model):
-    """How far a stream has been written: `tail_index` is -1 when it is empty."""
+    """The length of a stream. `tail_index` is -1 if it is empty; `done`: it is closed."""
 
     tail_index: int
     done: bool
@@ -151,9 +151,9 @@ class StreamChunk(Model):
 
 
 class StreamChunksPage(Page[StreamChunk]):
-    """A page of chunks; `done` says that the stream is closed.
+    """A page of chunks. `done`: the stream is closed.
 
-    Unlike other pages the last one has no cursor.
+    Unlike with other pages, the last page has no cursor.
     """
 
     done: bool = False

@@ -1,7 +1,7 @@
-"""What tests need, this project's and its users'.
+"""Tools for tests: those of this project, and yours.
 
-An embedded World of one's own, real servers that belong to one test and leave nothing behind,
-a clock that tests set, and a network that breaks when they say so.
+An embedded World per test, private real servers that leave no files, a clock that tests set, and
+a network that tests break.
 """
 
 from redis_world.testing.clock import ManualClock

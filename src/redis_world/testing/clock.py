@@ -1,4 +1,4 @@
-"""A clock that tests set: it takes the place of the server's in every script."""
+"""A clock that tests set. It replaces the server's clock in every script."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ end
 
 
 class ManualClock:
-    """Stands still until a test moves it.
+    """A clock that stands still until a test moves it.
 
     Open the World with `library=ManualClock.library()`, then::
 
         clock = await ManualClock(world).set(datetime(2030, 1, 1, tzinfo=UTC))
         await clock.advance(3600)
 
-    Timers of the event loop are not moved by it; what a script judges is: delays, leases,
-    `retry_after`, ages of run ids, times of entities and events.
+    It moves the times that scripts use: delays, leases, `retry_after`, ages of run ids, times of
+    entities and events. It does not move timers of the event loop.
     """
 
     def __init__(self, world: RedisWorld) -> None:
@@ -44,16 +44,16 @@ class ManualClock:
     @staticmethod
     @cache
     def library() -> ScriptLibrary:
-        """The package's scripts with this clock in them, the same ones each time."""
+        """The package's scripts with this clock; the same object each time."""
         return ScriptLibrary(script_root(), {"lib/clock": _CLOCK})
 
     @property
     def now(self) -> datetime:
-        """The time that the scripts see."""
+        """The time of the scripts."""
         return from_ms(self._now)
 
     async def set(self, moment: datetime | None = None) -> ManualClock:
-        """Stop the clock at this moment, or at the present one."""
+        """Stop the clock at this moment, or at the current time."""
         self._now = to_ms(moment or datetime.now(UTC))
         await self._store()
         return self

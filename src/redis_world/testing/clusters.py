@@ -1,4 +1,4 @@
-"""Private clusters for tests, of servers that belong to one of them."""
+"""Private clusters for tests."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _POLL_INTERVAL: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A running Redis Cluster that nobody else uses.
+    """A running Redis Cluster for one test.
 
     Attributes:
-        masters: with equal shares of the slots.
-        replicas: one of each master, or none.
+        masters: the masters, with equal shares of the slots.
+        replicas: one replica of each master, or none.
     """
 
     masters: tuple[Server, ...]
@@ -57,16 +57,16 @@ def redis_cluster(
     """Run a private cluster for the length of a `with` block.
 
     Args:
-        kind: of its servers, as for `redis_server`.
-        masters: how many share the slots.
-        with_replicas: whether each master has a replica, which takes over when it is gone.
+        kind: the kind of its servers, as in `redis_server`.
+        masters: how many masters share the slots.
+        with_replicas: whether each master has a replica, which takes over when the master is lost.
         args: more arguments for each server.
 
     Yields:
-        The cluster, all of whose nodes agree who has which slot.
+        The cluster. Its nodes agree on the owner of each slot.
 
     Raises:
-        ServerUnavailableError: there is no such server here, or the nodes don't find together.
+        ServerUnavailableError: this server is not installed, or the nodes did not form a cluster.
     """
     with ExitStack() as stack:
         count = masters * (2 if with_replicas else 1)
@@ -129,5 +129,7 @@ def _wait(condition: Any) -> None:
     deadline = time.monotonic() + _START_TIMEOUT
     while not condition():
         if time.monotonic() > deadline:
-            raise ServerUnavailableError("the nodes of a cluster did not find together")
+            raise ServerUnavailableError(
+                f"the nodes did not form a cluster within {_START_TIMEOUT:g} s"
+            )
         time.sleep(_POLL_INTERVAL)

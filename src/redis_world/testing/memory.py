@@ -1,4 +1,4 @@
-"""An embedded World of its own."""
+"""An embedded World for one test."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["memory_world"]
 
 
 def memory_world(**options: Any) -> RedisWorld:
-    """Make a World in memory that no other one shares."""
+    """Create a World in memory that shares its data with no other World."""
     return RedisWorld(f"memory://{secrets.token_hex(8)}", **options)

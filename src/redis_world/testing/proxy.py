@@ -1,4 +1,4 @@
-"""A network between clients and a server that breaks when, and where, a test says so."""
+"""A network between clients and a server. A test chooses when and where it breaks."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ _SPEAKS_UNASKED: Final = frozenset(
 
 @contextlib.asynccontextmanager
 async def cutting_proxy(url: str) -> AsyncIterator[CuttingProxy]:
-    """Put a proxy in front of a server for the length of a block.
+    """Run a proxy between clients and a server for the length of a block.
 
-    It listens on a free port of the loopback interface, and runs in the event loop of the
-    block: a client that blocks this loop waits for ever. At the end its connections break::
+    It listens on a free port of the loopback interface and runs in the event loop of the block: a
+    client that blocks this loop waits for ever. At the end its connections break::
 
         async with cutting_proxy(server.url) as proxy, RedisWorld(proxy.url) as world:
             proxy.drop_replies(lambda command: command[0] == b"EVALSHA")
-            await world.events.create(run_id, event)  # done, and the answer lost on its way
+            await world.events.create(run_id, event)  # stored once, though the reply was lost
 
     Args:
-        url: the server's, `redis://`. The proxy's has its user, password, database and options.
+        url: the `redis://` URL of the server. The URL of the proxy has the same user, password,
+            database and options.
 
     Raises:
-        ValueError: it is no URL of a server that is reached over plain TCP.
-        Exception: at the end, what a `matching` or `then` of the test raised.
+        ValueError: the URL does not name a server on plain TCP.
+        Exception: at the end, the error that a `matching` or `then` of the test raised.
     """
     proxy = CuttingProxy(url)
     server = await asyncio.start_server(proxy.accept, _HOST, 0)
@@ -63,20 +64,19 @@ async def cutting_proxy(url: str) -> AsyncIterator[CuttingProxy]:
 
 
 class CuttingProxy:
-    """Passes commands and replies between clients and a server until it is told otherwise.
+    """Forwards commands and replies between clients and a server until a test breaks it.
 
-    Made by `cutting_proxy`. Losses are chosen by commands, which it reads on their way; they
-    are arrays of bulk strings, as clients send them, and their replies come in order. A
-    connection that has subscribed, or monitors, is passed on unread from there on.
+    `cutting_proxy` creates it. Tests choose losses by command: the proxy reads the commands that
+    it forwards. After SUBSCRIBE or MONITOR it forwards the connection unread.
 
     Attributes:
-        url: what clients use instead of the server's URL.
-        port: where it listens.
-        accepted: how many connections were taken so far.
-        refused: how many connections were refused while it was cut.
-        dropped: how many replies and requests it has lost.
-        errors: what a `matching` or `then` raised; its connection broke with it.
-        rate: bytes of replies that a connection passes on per second; None for all of them.
+        url: clients use it instead of the server's URL.
+        port: the port that it listens on.
+        accepted: how many connections it has accepted.
+        refused: how many connections it has refused while it was cut.
+        dropped: how many replies and requests it has dropped.
+        errors: errors that a `matching` or `then` raised; each broke its connection.
+        rate: bytes of replies per second and connection; None: no limit.
     """
 
     def __init__(self, url: str) -> None:
@@ -98,48 +98,48 @@ class CuttingProxy:
     # -- the network -----------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Break all connections, and refuse new ones until `mend`."""
+        """Break all connections, and refuse new ones until `restore`."""
         self._is_cut = True
         self.break_connections()
 
-    def mend(self) -> None:
-        """Take connections again."""
+    def restore(self) -> None:
+        """Accept connections again."""
         self._is_cut = False
 
     def break_connections(self) -> None:
-        """Break the connections that are there; new ones work."""
+        """Break all open connections; new ones work."""
         for task, link in self._links.items():
             link.abort()
             task.cancel()
 
     def silence(self) -> None:
-        """Pass nothing on, either way, until `speak`: a network that went without farewell.
+        """Forward nothing, either way, until `resume`, like a network that drops all packets.
 
-        Connections stay open, and new ones are taken; nobody is told anything.
+        Connections stay open, and new ones are accepted.
         """
         self._speaks.clear()
 
-    def speak(self) -> None:
-        """Pass on what was held back, and all that comes from now on."""
+    def resume(self) -> None:
+        """Forward the data that was held back, and all data from now on."""
         self._speaks.set()
 
     def forget_connections(self) -> None:
-        """Pass nothing more on over the connections that are there; new ones work.
+        """Forward nothing more on the open connections; new ones work.
 
-        So does a firewall with those that were idle for long: nobody is told anything.
+        A firewall does the same with idle connections: neither side gets an error.
         """
         for link in self._links.values():
             link.is_forgotten = True
 
     def throttle(self, bytes_per_second: float | None) -> None:
-        """Pass replies on no faster than this, on each connection; None: as fast as they come."""
+        """Limit the bytes of replies per second and connection; None: no limit."""
         self.rate = bytes_per_second
 
     def retarget(self, url: str) -> None:
-        """Lead new connections to another server, and break those to the present one.
+        """Forward new connections to another server, and break the open ones.
 
         Raises:
-            ValueError: it is no URL of a server that is reached over plain TCP.
+            ValueError: the URL does not name a server on plain TCP.
         """
         self._target = _address(url)
         self.break_connections()
@@ -153,18 +153,17 @@ class CuttingProxy:
         *,
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Lose replies: the server has run the command, and nobody is told.
+        """Drop replies: the server runs the command, but the client gets no answer.
 
-        The command is forwarded. Once the server has answered it, its connection breaks: the
-        replies to commands in front of it were passed on, its own and those behind it never
-        are. The commands behind it may have run or not.
+        The proxy forwards the command. When the server has answered it, the proxy breaks its
+        connection. Replies to earlier commands arrive; its own and later ones do not. Later
+        commands may or may not have run.
 
         Args:
-            matching: whether a command is meant; asked about each, in order, as long as there
-                is a reply to lose.
-            times: how many replies to lose, each with its connection.
-            then: called at each loss, before a client can know of it: `proxy.cut`, for a
-                network that stays away.
+            matching: whether to drop the reply to a command; called for each command, in order,
+                while there are replies to drop.
+            times: how many replies to drop, each with its connection.
+            then: called at each drop, before a client can notice it: for example `proxy.cut`.
         """
         self._lost_replies.append(_Loss(matching, times, then))
 
@@ -175,16 +174,16 @@ class CuttingProxy:
         *,
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Lose commands before the server sees them.
+        """Drop commands before the server gets them.
 
-        The commands in front of it on its connection are forwarded and their replies passed on;
-        then the connection breaks. The command and what is behind it never arrive.
+        The proxy forwards the earlier commands of the connection and their replies. Then it breaks
+        the connection. The command and later ones never arrive.
 
         Args:
-            matching: whether a command is meant; asked about each, in order, as long as there
-                is one to lose.
-            times: how many commands to lose, each with its connection.
-            then: called at each loss, before a client can know of it.
+            matching: whether to drop a command; called for each command, in order, while there are
+                commands to drop.
+            times: how many commands to drop, each with its connection.
+            then: called at each drop, before a client can notice it.
         """
         self._lost_requests.append(_Loss(matching, times, then))
 
@@ -440,5 +439,8 @@ async def _until_one_ends(*ways: Coroutine[Any, Any, None]) -> None:
 def _address(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
     if parts.scheme != "redis" or not parts.hostname:
-        raise ValueError("a proxy needs the redis:// URL of a server, reached over plain TCP")
+        raise ValueError(
+            f"a proxy needs a redis:// URL of a server on plain TCP, not {parts.scheme}:// with "
+            f"host {parts.hostname}"
+        )
     return parts.hostname, parts.port or 6379

@@ -1,4 +1,4 @@
-"""Private real servers for tests: started on a free port, ended by their own pid."""
+"""Private real servers for tests, on free ports of the loopback interface."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PACKAGED = {
 
 
 class ServerUnavailableError(RuntimeError):
-    """No server of this kind can be had here; the text says what is missing."""
+    """This kind of server can't run here. The text tells what is missing."""
 
 
 class _PortTakenError(Exception):
@@ -47,11 +47,11 @@ class _PortTakenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server that nobody else uses."""
+    """A running server for one test."""
 
     kind: ServerKind
     version: str
-    """As the binary tells it: `7.0.15`."""
+    """The version of the binary: `7.0.15`."""
     host: str
     port: int
     pid: int
@@ -78,21 +78,21 @@ def available_kinds() -> tuple[ServerKind, ...]:
 def redis_server(kind: ServerKind = "redis7", *, args: Sequence[str] = ()) -> Iterator[Server]:
     """Run a private server for the length of a `with` block.
 
-    It listens on a free port of the loopback interface, keeps nothing on disk and is ended,
-    by its own pid, when the block ends in any way.
+    It listens on a free port of the loopback interface, and keeps nothing on disk. It stops when
+    the block ends.
 
     Args:
-        kind: `redis7` is the `redis-server` on PATH, or the binary that the environment
-            variable `REDIS_WORLD_REDIS7` names; `redis8` and `valkey9` come with the packages
-            of the extra `servers`.
-        args: more arguments for the server, such as `("--maxmemory", "16mb")`. They come
-            last, so they win over the ones given here.
+        kind: `redis7` is the `redis-server` on PATH, or the binary in the environment variable
+            `REDIS_WORLD_REDIS7`. `redis8` and `valkey9` come with the packages of the extra
+            `servers`.
+        args: more arguments for the server, such as `("--maxmemory", "16mb")`. They override the
+            default ones.
 
     Yields:
         The server, ready for commands.
 
     Raises:
-        ServerUnavailableError: there is no such server here, or it doesn't start.
+        ServerUnavailableError: this server is not installed, or does not start.
     """
     binary, version = _find(kind)
     # Short: the path of the socket in it may have a hundred bytes at most.
@@ -111,7 +111,7 @@ def _find(kind: ServerKind) -> tuple[Path, str]:
     """The binary of a kind and its version."""
     if kind not in _MAJOR:
         raise ServerUnavailableError(
-            f"unknown kind of server {kind!r}: choose one of {', '.join(_MAJOR)}"
+            f"unknown kind of server {kind!r}: use one of {', '.join(_MAJOR)}"
         )
     binary = _find_packaged(kind) if kind in _PACKAGED else _find_on_path()
     try:
@@ -119,7 +119,7 @@ def _find(kind: ServerKind) -> tuple[Path, str]:
             [binary, "--version"], capture_output=True, text=True, check=True, timeout=30
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise ServerUnavailableError(f"{kind}: {binary} can't be run: {error}") from error
+        raise ServerUnavailableError(f"{kind}: can't run {binary}: {error}") from error
     match = _VERSION.search(done.stdout)
     if match is None or match[1].split(".")[0] != _MAJOR[kind]:
         found = match[1] if match else done.stdout.strip()
@@ -132,8 +132,8 @@ def _find_on_path() -> Path:
     found = shutil.which(named)
     if found is None:
         raise ServerUnavailableError(
-            f"redis7: {named} isn't there: install Redis 7 or name its redis-server in the"
-            " environment variable REDIS_WORLD_REDIS7"
+            f"redis7: can't find {named}: install Redis 7, or set the environment variable"
+            " REDIS_WORLD_REDIS7 to its redis-server"
         )
     return Path(found)
 
@@ -149,7 +149,7 @@ def _find_packaged(kind: ServerKind) -> Path:
                 binary.chmod(binary.stat().st_mode | 0o111)
             except OSError as error:
                 raise ServerUnavailableError(
-                    f"{kind}: {binary} isn't executable and can't be made so: {error}"
+                    f"{kind}: can't make {binary} executable: {error}"
                 ) from error
         return binary
     raise ServerUnavailableError(
@@ -165,7 +165,7 @@ def _start(
         port = _free_port()
         process = _spawn(binary, directory, port, args)
         try:
-            _wait_until_ready(process, directory)
+            _wait_until_ready(binary, process, directory)
         except _PortTakenError:
             continue
         except BaseException:
@@ -173,7 +173,8 @@ def _start(
             raise
         return process, port
     raise ServerUnavailableError(
-        f"{binary} found its port taken {_START_ATTEMPTS} times:\n{_log_tail(directory)}"
+        f"{binary} did not start: its port was taken {_START_ATTEMPTS} times:\n"
+        f"{_log_tail(directory)}"
     )
 
 
@@ -196,17 +197,17 @@ def _spawn(
         )
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], directory: Path) -> None:
+def _wait_until_ready(binary: Path, process: subprocess.Popen[bytes], directory: Path) -> None:
     deadline = time.monotonic() + _START_TIMEOUT
     while not _answers_ping(_socket_path(directory)):
         if process.poll() is not None:
             tail = _log_tail(directory)
             if "Address already in use" in tail:
                 raise _PortTakenError
-            raise ServerUnavailableError(f"the server exited at its start:\n{tail}")
+            raise ServerUnavailableError(f"{binary} exited at startup:\n{tail}")
         if time.monotonic() > deadline:
             raise ServerUnavailableError(
-                f"the server wasn't ready after {_START_TIMEOUT:g} s:\n{_log_tail(directory)}"
+                f"{binary} was not ready after {_START_TIMEOUT:g} s:\n{_log_tail(directory)}"
             )
         time.sleep(_POLL_INTERVAL)
 

@@ -1,6 +1,6 @@
 """The official Python SDK, `vercel-workflow`, on Redis.
 
-In a module that is imported before the one that holds the workflows::
+Put this in a module, and import it before the module with the workflows::
 
     from redis_world.vercel import use_redis_world
 
@@ -33,21 +33,20 @@ def use_redis_world(
 ) -> VercelWorld:
     """Make Redis the World of this process, for all registries of workflows.
 
-    Called again, it moves the registries that were made before to the new World, so that runs
-    are started where they are worked on; stop the workers of the earlier World first. A registry
-    that is made after the call takes the place of a moved one of the same namespace: a notebook's
-    cell that is run again makes it anew.
+    A second call moves the existing registries to the new World: stop the workers of the earlier
+    World first. A registry that is created after the call replaces a moved one with the same
+    namespace, for example when you run a notebook cell again.
 
-    Inside of a replay, where the module of the workflows is executed again, it changes nothing;
-    nor does it in a worker of the command line, whose World is chosen there.
+    Inside a replay, which runs the module of the workflows again, it changes nothing. In a worker
+    of the command line it changes nothing either: the command chooses the World.
 
     Args:
         url: where the server is; None: `REDIS_WORLD_URL`, else the embedded store.
-        world: a ready World instead.
+        world: a `RedisWorld` instead of a URL.
         options: see `WorldConfig`.
 
     Returns:
-        The World that the SDK has now; its `worker()` consumes.
+        The World that the SDK uses now; its `worker()` creates a worker.
 
     Raises:
         ConfigurationError: an option or the URL can't be used.
@@ -66,10 +65,10 @@ def use_redis_world(
 
 
 def pin_redis_world(adapter: VercelWorld | None) -> None:
-    """Have all later calls of `use_redis_world` in this process give this World; None ends it.
+    """Make all later calls of `use_redis_world` in this process return this World.
 
-    For a worker, whose modules may bring their bootstrap along: a second World would take the
-    registries that the worker is there for.
+    None ends it. For a worker whose modules import their bootstrap: a second World would take over
+    the registries of the worker.
     """
     global _pinned  # noqa: PLW0603 - the SDK's World is one of the process, too
     _pinned = adapter

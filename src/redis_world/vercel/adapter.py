@@ -61,10 +61,10 @@ _MAX_REASON: Final = 500
 
 
 class VercelWorld(w.World):
-    """What `vercel-workflow` runs on.
+    """The World of `vercel-workflow`, on Redis.
 
-    Messages are handled by a `Worker` that is started explicitly (`worker()`, or the command
-    `redis-world worker`); a process that only starts runs needs none.
+    A `Worker` handles the messages: start it by `worker()` or by the command `redis-world worker`.
+    A process that only starts runs needs no worker.
     """
 
     def __init__(self, world: RedisWorld) -> None:
@@ -84,16 +84,16 @@ class VercelWorld(w.World):
         own_process: OwnProcess | None = None,
         **options: Duration,
     ) -> Worker:
-        """A worker for all registries that this process has loaded; see `Worker`.
+        """Create a worker for all registries of this process; see `Worker`.
 
         Raises:
-            ConfigurationError: none was loaded while this World was the process's, or they moved
-                to another one.
+            ConfigurationError: this process has no registry for this World, or a later World took
+                them over.
         """
         if self._is_replaced and not self.handlers:
             raise errors.ConfigurationError(
-                "the workflows of this process moved to the World of a later use_redis_world(): "
-                "call worker() of what that returned"
+                "a later use_redis_world() took over the workflows of this process: call worker() "
+                "on the World that it returned"
             )
         _build_codecs()
         return Worker(
@@ -105,10 +105,10 @@ class VercelWorld(w.World):
         )
 
     def take_registries(self, earlier: VercelWorld) -> None:
-        """Move the registries of the World that was the process's before.
+        """Take over the registries of the earlier World of this process.
 
-        The runtime asks for the process's World at each call: a worker of the earlier one would
-        claim its messages there, and look for their runs here.
+        The SDK uses one World per process. A worker of the earlier World would claim its messages
+        there, and look for their runs here.
         """
         if earlier is not self:
             for topic, each in earlier.handlers.items():
@@ -120,7 +120,7 @@ class VercelWorld(w.World):
             earlier._is_replaced = True
 
     async def aclose(self) -> None:
-        """Close the World below."""
+        """Close the `RedisWorld`."""
         await self.world.aclose()
 
     # -- identity --------------------------------------------------------------------------
@@ -162,26 +162,26 @@ class VercelWorld(w.World):
     def create_queue_handler(
         self, queue_name_prefix: w.QueuePrefix, handler: w.QueueHandler
     ) -> w.HTTPHandler:
-        """Register a registry's handler; consuming begins with a worker.
+        """Register the handler of a registry. A worker consumes its messages.
 
         Raises:
-            DuplicateSubscriptionError: another registry has this topic: two on one topic
-                would fail each other's runs.
+            DuplicateSubscriptionError: another registry has this topic. Both would fail each
+                other's runs.
         """
         present = None
         if queue_name_prefix not in self._moved:
             present = self.handlers.get(queue_name_prefix)
         if present is not None and _registry_of(present) is not _registry_of(handler):
             raise DuplicateSubscriptionError(
-                f"two registries of workflows have the topic {queue_name_prefix!r}: give one of "
-                "them a namespace of its own, Workflows(namespace=...)"
+                f"two Workflows() have the topic {queue_name_prefix!r}: give each a different "
+                "namespace, Workflows(namespace=...)"
             )
         self.handlers[queue_name_prefix] = _Delivery(handler, self.world)
         self._moved.discard(queue_name_prefix)
 
         async def http_handler(request: w.HTTPRequest) -> w.HTTPResponse:  # noqa: ARG001
             return w.HTTPResponse.json(
-                {"error": "this World delivers in process, by `redis-world worker`"}, status=501
+                {"error": "this World has no HTTP queue: run `redis-world worker`"}, status=501
             )
 
         return http_handler

@@ -42,22 +42,22 @@ class Worker:
         handlers: topic -> handler. A topic is the prefix of its queue names. A handler with one
             parameter gets the whole `Message`.
         concurrency: how many messages are handled at a time, over all topics.
-        lease: how long a message is this worker's; a thread extends it while its handler runs. A
-            handler whose lease is lost is cancelled.
-        max_replay: how long a replay may hold its run, and keep the event loop from turning. A
-            replay that hangs for so long loses its lease. One that blocks the loop for so long
-            counts as failed, and this worker takes nothing more. Steps, and messages of no run,
-            may take as long as they like.
-        shutdown_timeout: how long a stopping worker lets its handlers finish, before it
-            cancels them and releases their messages.
-        sweep_interval: how often it sweeps, at most; None: the World's `sweep_interval`.
-        own_process: the process is this worker's alone. A second signal ends it at once (exit
-            code 130). So does a replay that blocks the loop for `max_replay`, or a handler that
-            blocks it at the stop (exit code 70). None: a second signal falls to the signal
-            handlers that were there before.
+        lease: how long a claimed message belongs to this worker. A thread extends the lease while
+            the handler runs. A handler whose lease is lost is cancelled.
+        max_replay: how long a replay may run, and how long it may block the event loop. A replay
+            that runs longer loses its lease. A replay that blocks the loop longer counts as
+            failed, and the worker claims nothing more. Steps, and messages without a run, have no
+            limit.
+        shutdown_timeout: how long a stopping worker lets its handlers finish. Then it cancels them
+            and releases their messages.
+        sweep_interval: how often the worker sweeps, at most; None: the World's `sweep_interval`.
+        own_process: the process runs nothing but this worker. A second signal ends the process at
+            once (exit code 130). So does a replay that blocks the loop for `max_replay`, or a
+            handler that blocks it during the stop (exit code 70). None: a second signal goes to
+            the signal handlers that were set before.
 
     Raises:
-        ConfigurationError: there is no handler, or the concurrency is not positive.
+        ConfigurationError: there is no handler, or an option is invalid.
     """
 
     def __init__(
@@ -73,18 +73,20 @@ class Worker:
         own_process: OwnProcess | None = None,
     ) -> None:
         if not isinstance(getattr(world, "config", None), WorldConfig):
-            raise ConfigurationError(f"world is a RedisWorld, not {shown(world)}")
+            raise ConfigurationError(f"world must be a RedisWorld, not {shown(world)}")
         if not isinstance(handlers, Mapping):
-            raise ConfigurationError(f"handlers are a mapping, not {shown(handlers)}")
+            raise ConfigurationError(f"handlers must be a mapping, not {shown(handlers)}")
         if not handlers:
-            raise ConfigurationError("a worker needs at least one handler")
+            raise ConfigurationError(
+                "handlers is empty: a worker needs a handler for at least one topic"
+            )
         try:
             handlers = dict(handlers)
             concurrency = whole(concurrency, "concurrency", 1)
         except InvalidInputError as error:
             raise ConfigurationError(str(error)) from None
         except Exception as error:  # noqa: BLE001 - a mapping of others may raise anything
-            raise ConfigurationError(f"handlers can't be read: {shown(str(error))}") from None
+            raise ConfigurationError(f"can't read handlers: {shown(str(error))}") from None
         if sweep_interval is None:
             sweep_interval = world.config.sweep_interval
         self._world = world
@@ -98,14 +100,14 @@ class Worker:
             own_process=own_process,
         )
         if self._settings.lease > _MAX_LEASE_SECONDS:
-            raise ConfigurationError(f"a lease is up to a day, not {shown(lease)}")
+            raise ConfigurationError(f"lease must be at most one day, not {shown(lease)}")
         self._running: Running | None = None
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Claim nothing more; `run` returns once the handlers have finished. From any thread.
+        """Stop claiming. `run` returns once the handlers have finished. Call it from any thread.
 
-        A worker that does not run ends its next `run` at once.
+        If the worker is not running, its next `run` returns at once.
         """
         # Read once: `run` may return meanwhile, in another thread.
         running = self._running
@@ -115,23 +117,23 @@ class Worker:
             self._is_stopped = True
 
     async def run(self) -> None:
-        """Work until SIGTERM, SIGINT or `stop`. It may be called again after it has returned.
+        """Work until SIGTERM, SIGINT or `stop`. You may call it again after it has returned.
 
-        A signal stops all workers of the process, and is passed on to a handler that the program
-        has set itself, such as a web server's. A second one falls to the handlers of before. Only
-        in the main thread: elsewhere, whoever runs a worker stops it.
+        A signal stops all workers of the process. The worker then passes it on to the program's
+        own signal handler, such as a web server's. A second signal goes to the handlers that were
+        set before. Signals work in the main thread only: in other threads, call `stop`.
 
-        After `shutdown_timeout` handlers are cancelled and messages released. A handler that
-        ignores its cancellation is left behind: its task is still there when `run` returns, but
-        nothing that it does ends its message.
+        After `shutdown_timeout` the worker cancels the handlers and releases their messages. A
+        handler that ignores its cancellation keeps running when `run` returns, but can no longer
+        end its message.
 
         Raises:
-            ConfigurationError: the World can't be opened, or this worker runs already.
-            WorldUnavailableError: the server can't be reached at the start.
+            ConfigurationError: the World can't be opened, or this worker is already running.
+            WorldUnavailableError: the server can't be reached at startup.
         """
         if self._running is not None:
             raise ConfigurationError(
-                "this worker runs already: make another Worker, or wait until `run` has returned"
+                "this worker is already running: create another one, or wait until `run` returns"
             )
         running = self._running = Running(self._world, self._calls, self._settings)
         if self._is_stopped:
@@ -146,5 +148,5 @@ class Worker:
 def _positive(duration: Duration, what: str) -> float:
     seconds = to_duration_ms(duration, what) / 1000
     if not seconds:
-        raise ConfigurationError(f"{what} must be more than nothing")
+        raise ConfigurationError(f"{what} must be more than 0, not {shown(duration)}")
     return seconds

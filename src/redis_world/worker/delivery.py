@@ -32,19 +32,19 @@ T = TypeVar("T")
 
 
 class Continuation(Protocol):
-    """What a handler returns to be called again: with the same message, after a while."""
+    """A handler returns it to be called again later with the same message."""
 
     @property
     def delay_seconds(self) -> float:
-        """Seconds until then."""
+        """Seconds until the next call."""
 
     @property
     def idempotency_key(self) -> str | None:
-        """Key of the new message; None takes over the old one's."""
+        """Key of the new message; None: the key of the old one."""
 
 
 class Handler(Protocol):
-    """Handles one message; what it raises means that the message is tried again."""
+    """Handles one message. If it raises, the worker retries the message."""
 
     async def __call__(
         self, payload: dict[str, Any], /, *, attempt: int, queue_name: str, message_id: str
@@ -56,13 +56,13 @@ MessageHandler: TypeAlias = Callable[[Message], Awaitable[Continuation | None]]
 
 
 class Postpone(Exception):  # noqa: N818 - an answer, not an error
-    """A handler raises it for a message that is not for it, or not yet: others get it.
+    """A handler raises it for a message that another worker should handle, or a later attempt.
 
-    Nothing is counted as an attempt or a failure.
+    It counts neither as an attempt nor as a failure.
 
     Args:
-        delay: until it is due again, for this worker too; None: 1 s, growing to 30 s by how often
-            it was postponed.
+        delay: how long until this worker may get the message again; None: 1 s, growing to 30 s
+            with each time.
 
     Raises:
         InvalidInputError: the delay is not valid.
@@ -85,14 +85,14 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """The handler has raised, or what it returned is no continuation."""
+    """The handler raised an error, or returned something else than a continuation."""
 
     error: BaseException
 
 
 @dataclass(frozen=True)
 class Postponed:
-    """The handler has given the message to others."""
+    """The handler has postponed the message."""
 
     delay: Duration | None
 
@@ -287,7 +287,7 @@ class Delivery:
             error=self._error,
             duration=time.monotonic() - self._begun,
             waited_ms=self._waited_ms,
-            left_behind=self._is_abandoned,
+            is_abandoned=self._is_abandoned,
         )
 
 
@@ -305,7 +305,7 @@ def _follow_up(continuation: Continuation | None) -> FollowUp | None:
     to_duration_ms(delay, "delay_seconds")
     key = continuation.idempotency_key
     if key is not None and not isinstance(key, str):
-        raise InvalidInputError(f"an idempotency key is a text, not {type(key).__name__}")
+        raise InvalidInputError(f"idempotency_key must be a string, not a {type(key).__name__}")
     return FollowUp(delay=delay, idempotency_key=key)
 
 
@@ -316,7 +316,7 @@ def _delay_after(error: BaseException, message: Message) -> float:
 
 
 def _text_of(error: BaseException) -> str:
-    """What an error says; its text is somebody else's code, which may fail."""
+    """The text of an error; its `__str__` is foreign code, which may fail."""
     return f"{type(error).__name__}: {_attempt(lambda: str(error), '(its text raises an error)')}"
 
 

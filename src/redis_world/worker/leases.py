@@ -244,7 +244,10 @@ class Leases:
                 try:
                     self._look(now, now - last)
                 except BaseException:  # who else would extend leases?
-                    logger.exception("the thread that extends leases goes on")
+                    logger.exception(
+                        "failed to extend leases, trying again",
+                        extra={"event": "heartbeat.failed"},
+                    )
                 last = now
         finally:
             with contextlib.suppress(Exception):
@@ -253,14 +256,16 @@ class Leases:
 
     def _look(self, now: float, elapsed: float) -> None:
         if self._is_hurried:
-            logger.warning("a second signal ends the worker now")
+            logger.warning(
+                "second signal: the worker ends now", extra={"event": "worker.interrupted"}
+            )
             self._release_all()
             self._exit(INTERRUPTED_EXIT_CODE)
         self._watch(elapsed)
         self._end_replays(now)
         if self._ends_process and self._stop_at is not None and now >= self._stop_at:
             logger.critical(
-                "a handler blocks the event loop of a worker that stops: its process ends.\n%s",
+                "a handler blocks the event loop during the stop: the process ends\n%s",
                 self._stack(),
                 extra={"event": "worker.blocked"},
             )
@@ -319,7 +324,7 @@ class Leases:
             if reply[0] == b"OK":
                 lease.ends = now + self._seconds
             else:
-                self._lose(lease, "the lease of message %s was lost while it is handled")
+                self._lose(lease, "lost the lease of a message that is being handled")
         return errors[0] if errors else None
 
     def _is_over(self, lease: Lease, now: float) -> bool:
@@ -331,14 +336,22 @@ class Leases:
                 lease for lease in self._kept if self._is_over(lease, now) and now >= lease.ends
             ]
         for lease in over:
-            self._lose(lease, "message %s was replayed for longer than max_replay")
+            self._lose(lease, f"a replay took longer than max_replay ({self._max_replay:g} s)")
 
     def _lose(self, lease: Lease, text: str) -> None:
         if self._take(lease):
+            message = lease.message
             logger.warning(
+                "%s (message %s)",
                 text,
-                lease.message.message_id,
-                extra={"event": "lease.lost", "message_id": lease.message.message_id},
+                message.message_id,
+                extra={
+                    "event": "lease.lost",
+                    "message_id": message.message_id,
+                    "run_id": message.run_id,
+                    "topic": message.topic,
+                    "attempt": message.attempt,
+                },
             )
             self._tell(lease.on_loss)
 
@@ -364,20 +377,19 @@ class Leases:
         # It blocks those beside it all the same when its own lease is lost by now.
         is_held = self._take(section.lease)
         message = section.lease.message
-        text = f"a replay has blocked the event loop for {self._max_replay:g} s"
+        text = f"a replay blocked the event loop for {self._max_replay:g} s"
         logger.critical(
-            "%s: message %s, %s, attempt %d. %s\n%s",
+            "%s: %s (message %s)\n%s",
             text,
+            "the process ends" if self._ends_process else "this worker claims nothing more",
             message.message_id,
-            message.queue_name,
-            message.attempt,
-            "The process ends." if self._ends_process else "This worker takes nothing more.",
             self._stack(),
             extra={
                 "event": "replay.blocked",
                 "message_id": message.message_id,
                 "run_id": message.run_id,
                 "topic": message.topic,
+                "queue_name": message.queue_name,
                 "attempt": message.attempt,
             },
         )
@@ -403,7 +415,12 @@ class Leases:
             return
         calls = [self._world.queue.returning(lease.message) for lease in kept]
         count = self._call("queue/release", calls)
-        logger.warning("released %d of %d messages", count, len(kept))
+        logger.warning(
+            "released %d of %d messages",
+            count,
+            len(kept),
+            extra={"event": "messages.released", "released": count, "total": len(kept)},
+        )
         for lease in kept:
             self._tell(lease.on_loss)
 
@@ -412,12 +429,19 @@ class Leases:
         try:
             replies = self._caller.call_each(script, calls)
         except BaseException as error:  # noqa: BLE001 - their leases will end
-            logger.error("%s: %s", script, error)  # noqa: TRY400 - an outage, no bug
+            self._tell_failure(script, error)
             return 0
         for reply in replies:
             if isinstance(reply, Exception):
-                logger.error("%s: %s", script, reply)
+                self._tell_failure(script, reply)
         return sum(not isinstance(reply, Exception) for reply in replies)
+
+    @staticmethod
+    def _tell_failure(script: str, error: BaseException) -> None:
+        """Log what keeps a message from its end. Without a stack: an outage is not a bug."""
+        logger.error(
+            "%s failed: %s", script, error, extra={"event": "redis.call_failed", "script": script}
+        )
 
     def _stack(self) -> str:
         """What the loop's thread is doing."""

@@ -17,9 +17,8 @@ _LEVELS: Final = {
     "unsettled": logging.ERROR,
 }
 _TEXTS: Final = {
-    "failed": "message %(message_id)s failed at attempt %(attempt)d",
-    "lease_lost": "message %(message_id)s lost its lease: it is delivered again",
-    "unsettled": "message %(message_id)s was left to its lease",
+    "lease_lost": "lost the lease, the message is delivered again",
+    "unsettled": "can't end the message, it is delivered again after its lease",
 }
 
 
@@ -30,7 +29,7 @@ def report(
     error: BaseException | None,
     duration: float,
     waited_ms: float,
-    left_behind: bool,
+    is_abandoned: bool,
 ) -> None:
     """Log the end of a delivery: names and numbers, no payloads.
 
@@ -41,21 +40,22 @@ def report(
         error: what went wrong.
         duration: seconds that the delivery took.
         waited_ms: for how long the message was due before.
-        left_behind: whether its handler still runs.
+        is_abandoned: whether its handler still runs.
     """
-    level = _LEVELS.get(outcome, logging.WARNING if left_behind else logging.INFO)
+    level = _LEVELS.get(outcome, logging.WARNING if is_abandoned else logging.INFO)
     if not logger.isEnabledFor(level):
         return
     fields = _fields(message, outcome, duration, waited_ms)
-    text = _TEXTS.get(outcome, "message %(message_id)s at attempt %(attempt)d")
-    if left_behind:
-        text += ", its handler ignores its cancellation"
-    text += ": %(outcome)s %(name)s of run %(run_id)s in %(duration_ms)d ms"
-    name = " ".join(part for part in (fields["step"], fields["step_id"]) if part)
+    text = _TEXTS.get(outcome, outcome)
+    if is_abandoned:
+        text += ", the handler ignores its cancellation"
+    # With one id, for logs that do not show the fields.
     logger.log(
         level,
+        "%s: %s (message %s)",
+        fields["step"] or fields["workflow"],
         text,
-        {**fields, "name": name or fields["workflow"]},
+        message.message_id,
         exc_info=error,
         extra=fields,
     )

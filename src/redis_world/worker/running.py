@@ -38,11 +38,11 @@ _RELEASE_SECONDS: Final = 5.0
 
 @dataclass(frozen=True)
 class OwnProcess:
-    """The process does nothing else than run one worker, which may end it.
+    """The process runs nothing but one worker, which may end the process.
 
     Attributes:
-        is_supervised: whether SIGTERM and SIGINT may come more than once for one stop, from a
-            supervisor and from the terminal; then it is SIGQUIT that ends the process at once.
+        is_supervised: whether SIGTERM and SIGINT may arrive twice for one stop: from a supervisor
+            and from the terminal. Then SIGQUIT ends the process at once.
     """
 
     is_supervised: bool = False
@@ -150,25 +150,29 @@ class Running:
     # -- what it tells ---------------------------------------------------------------------
 
     def _tell_begin(self) -> None:
-        """Say so once signals are taken: whoever reads it may send one."""
+        """Log the start once signals are handled: the reader may send one."""
         logger.info(
-            "worker %d takes %s on %s, namespace %s",
-            os.getpid(),
-            ", ".join(self._calls),
+            "worker started on %s",
             self._world.connection.describe(),
-            self._world.config.namespace,
-            extra={"event": "worker.started"},
+            extra={
+                "event": "worker.started",
+                "pid": os.getpid(),
+                "namespace": self._world.config.namespace,
+                "topics": ",".join(self._calls),
+                "concurrency": self._settings.concurrency,
+            },
         )
 
     def _tell_end(self) -> None:
         stuck = sum(delivery.is_handling for delivery in self._deliveries)
         logger.info(
-            "worker %d has ended: released %d messages, left %d handlers that ignore their "
-            "cancellation",
-            os.getpid(),
-            self._released,
-            stuck,
-            extra={"event": "worker.ended", "released": self._released, "left": stuck},
+            "worker stopped",
+            extra={
+                "event": "worker.stopped",
+                "pid": os.getpid(),
+                "released": self._released,
+                "abandoned": stuck,
+            },
         )
 
     # -- taking messages -------------------------------------------------------------------
@@ -258,7 +262,12 @@ class Running:
             self._outage.succeeded("sweep")
             for name, count in recovered.items():
                 if count:
-                    logger.info("sweep: %d %s", count, name)
+                    logger.info(
+                        "sweep: %d %s",
+                        count,
+                        name,
+                        extra={"event": "sweep.recovered", "kind": name, "count": count},
+                    )
 
     # -- the end ---------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""What must hold between the keys of a namespace, judged from the raw keys alone.
+"""What must hold between the keys of a namespace, checked on the raw keys alone.
 
-`names` knows the keys, `snapshot` reads them; `logs` and `fold` rebuild every run from its log,
-and the other modules hold what is stored against that.
+`names` has the keys, `snapshot` reads them; `logs` and `fold` rebuild every run from its log, and
+the other modules compare the stored entities with it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["InvariantViolationError", "check_invariants"]
 
 
 class InvariantViolationError(AssertionError):
-    """The keys of a namespace are not as a World leaves them.
+    """The keys of a namespace contradict each other.
 
     Attributes:
-        violations: all that was found, a sentence each. Keys in them are spelled without the
-            prefix that those of the namespace begin with.
+        violations: everything that was found, one sentence each. Keys in them are without the
+            prefix of the namespace.
     """
 
     def __init__(self, violations: list[str], *, base: str) -> None:
@@ -48,16 +48,16 @@ class InvariantViolationError(AssertionError):
 async def check_invariants(world: RedisWorld) -> None:
     """Check every key of the World's namespace, without writing anything.
 
-    It looks at the keys alone: that logs are dense and say nothing twice, that every run, step,
-    hook and wait is what its log makes of it, that indexes, tokens, streams, messages and their
-    bookkeeping agree with one another, and that no key is left over.
+    It checks that logs have no gaps and no duplicates, and that every run, step, hook and wait
+    matches its log. It checks that indexes, tokens, streams, messages and their bookkeeping agree,
+    and that no key is left over.
 
-    It reads everything, logs and chunks included, into memory and in many round trips: let
-    nobody write meanwhile, or it finds halves of changes. For tests, and for operators on a
-    quiet namespace. `serialize_runs` must be as it is for the namespace's workers.
+    It reads everything into memory, in many round trips, including logs and chunks. Stop all
+    writers first, or it finds half of their changes. Use it in tests, or on a quiet namespace.
+    `serialize_runs` must have the value that the workers use.
 
     Raises:
-        InvariantViolationError: something does not hold; it tells all of it.
+        InvariantViolationError: an invariant does not hold; it has all violations.
         WorldUnavailableError: the server can't be reached.
     """
     connection, config = world.connection, world.config

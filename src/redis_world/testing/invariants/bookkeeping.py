@@ -40,7 +40,9 @@ def violations_of_bookkeeping(
         if held != real.held:
             wrong.append(f"{keys.held} has {held}, held are in truth {real.held}")
         if book and not snapshot.is_live(run_id) and not real.outstanding and not real.dead:
-            wrong.append(f"{keys.queue} is of no live run, and has neither messages nor letters")
+            wrong.append(
+                f"{keys.queue} belongs to no live run, and has neither messages nor letters"
+            )
     return wrong
 
 
@@ -90,7 +92,7 @@ def _of_wake(run_id: str, book: Hash, messages: Messages) -> Iterable[str]:
     if wake in messages.lost:
         return
     if message is None or (message.text("kind"), message.text("run")) != ("wake", run_id):
-        yield f"wake is {wake}, which is no wake of the run"
+        yield f"wake is {wake}, which is not a wake of the run"
     elif message.place not in {"due", "held"} or any(
         message.number(name) for name in ("attempt", "failures", "lost")
     ):
@@ -109,7 +111,7 @@ def violations_of_wake_sources(
     """
     owed, parked = snapshot.zset("owed"), snapshot.zset("parked")
     wrong = [
-        f"owed: {member} is of a run that is not there"
+        f"owed: {member} belongs to a missing run"
         for member in owed
         if not snapshot.is_run(member.partition("/")[0])
         and not snapshot.is_cleaning("run", member.partition("/")[0])

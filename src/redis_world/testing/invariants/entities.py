@@ -68,7 +68,7 @@ def _of_hashes(
         key, stored = spell(name), snapshot.hash(kind, run_id, name)
         if name not in folded:
             what = "step of the log" if kind == "run:step" else "hook that is live by the log"
-            yield f"{key} is of no {what}"
+            yield f"{key} belongs to no {what}"
         elif not stored:
             yield f"{key} is missing"
         else:
@@ -109,7 +109,7 @@ def _of_ops(key: str, stored: Hash, fold: Fold, log: Collection[Entry]) -> Itera
         # Behind the slot there may be what the answer needs.
         slot = note.partition(b" ")[0]
         if slot not in entries:
-            yield f"{key}: {op} names {text(slot)}, which is no slot of the log"
+            yield f"{key}: {op} names {text(slot)}, which is not a slot of the log"
         elif text(entries[slot].op) != op:
             yield f"{key}: {op} names slot {text(slot)}, which another request wrote"
     if not fold.is_over:

@@ -157,7 +157,7 @@ def fold_hook(entities: Entities, entry: Entry) -> str | None:
     if entry.type not in {"hook_received", "hook_disposed"}:
         return unknown_type(entry)
     if hook_id not in entities.hooks or entities.hooks[hook_id].is_dead:
-        return "is of no live hook"
+        return "belongs to no live hook"
     if entry.type == "hook_disposed":
         entities.claim(f"gone:{hook_id}", entry)
         del entities.hooks[hook_id]
@@ -219,10 +219,10 @@ def _new_wait(entry: Entry) -> Folded:
 
 
 def unknown_type(entry: Entry) -> str:
-    return f"is of the type {entry.type!r}, which this World never writes"
+    return f"has the type {entry.type!r}, which this World never writes"
 
 
 def _ms(moment: object) -> bytes:
     if not isinstance(moment, datetime):
-        raise TypeError(f"{moment!r} is no time")
+        raise TypeError(f"{moment!r} is not a time")
     return b"%d" % to_ms(moment)

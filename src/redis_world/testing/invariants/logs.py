@@ -99,7 +99,7 @@ def _read_fields(fields: Hash) -> tuple[Mapping[str, Any], list[str]]:
     """The data of an entry, and what is wrong with its fields."""
     wrong = [f"has no {name}" for name in _REQUIRED if not fields.get(name)]
     wrong += (
-        f"has the {name} {text(fields[name])!r}, which is no number"
+        f"has the {name} {text(fields[name])!r}, which is not a number"
         for name in _NUMBERS
         # What occurred before 1970 did so at a negative time.
         if name in fields
@@ -139,9 +139,9 @@ def _of_payloads(run_id: str, log: list[Entry], payloads: Hash) -> list[str]:
     for slot in payloads:
         entry = by_slot.get(slot)
         if entry is None:
-            wrong.append(f"{key}: {slot} is no slot of the log")
+            wrong.append(f"{key}: {slot} is not a slot of the log")
         elif entry.type not in PAYLOAD_FIELDS:
             wrong.append(f"{key}: slot {slot} is a {entry.type}, which has no payload")
         elif entry.type == "step_started" and entry.is_second:
-            wrong.append(f"{key}: slot {slot} is of a lazy start, whose payload is its input")
+            wrong.append(f"{key}: slot {slot} belongs to a lazy start, whose payload is its input")
     return wrong

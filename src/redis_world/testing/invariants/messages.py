@@ -22,7 +22,7 @@ _NUMBERS: Final = ("attempt", "failures", "lost", "enqueued_at", "due_at")
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message, and the set that it lies in; where it lies in none, that is ""."""
+    """A message, and the set that it is in; where it is in none, that is ""."""
 
     topic: str
     id: str
@@ -96,7 +96,7 @@ class Messages:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.places: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-        """Topic and id -> the sets that the message lies in, with its scores there."""
+        """Topic and id -> the sets that the message is in, with its scores there."""
         for place in PLACES:
             for name in snapshot.of_kind(f"queue:{place}"):
                 for message_id, score in snapshot.zset(name.kind, name.owner).items():
@@ -133,16 +133,16 @@ class Messages:
 
 
 def violations_of_messages(snapshot: Snapshot, messages: Messages) -> list[str]:
-    """Each message is whole, lies in exactly one set, and is there as that set wants it."""
+    """Each message is whole, is in exactly one set, and is there as that set wants it."""
     wrong: list[str] = []
     for topic, message_id in sorted({*messages.places, *messages.stored}):
         places = [*messages.places.get((topic, message_id), [])]
         message = messages.stored.get((topic, message_id))
         if message is None:
             spelled = f"queue:{topic}:message:{message_id}"
-            wrong.append(f"{spelled} is not there, and lies in {' and '.join(places)}")
+            wrong.append(f"{spelled} is not there, and is in {' and '.join(places)}")
         elif len(places) != 1:
-            wrong.append(f"{message.spelled} lies in {' and '.join(places) or 'no set'}")
+            wrong.append(f"{message.spelled} is in {' and '.join(places) or 'no set'}")
         if message is not None:
             score = messages.places.get((topic, message_id), {}).get(message.place)
             wrong += (f"{message.spelled} {problem}" for problem in _of_message(message, score))
@@ -183,7 +183,7 @@ def _of_message(message: StoredMessage, score: float | None) -> Iterable[str]:
     if (kind == "step") != bool(message.text("step")) or (kind == "other") != (not run_id):
         yield f"is a {kind} of run {run_id!r} and step {message.text('step')!r}"
     elif kind not in {*REPLAYS, "step", "other"}:
-        yield f"is of the kind {kind!r}, which nobody knows"
+        yield f"has the unknown kind {kind!r}"
     if place == "held" and kind not in REPLAYS:
         yield f"is held, and no replay but of the kind {kind!r}"
     if ("receipt" in fields) != (place == "leased"):

@@ -10,7 +10,7 @@ from redis_world.keys import escape
 __all__ = ["PLACES", "STREAM_KINDS", "TYPES", "KeyName", "parse_key"]
 
 PLACES: Final = ("due", "leased", "held", "dead")
-"""The sets of a topic; a message lies in one of them."""
+"""The sets of a topic; a message is in one of them."""
 
 _RUN_PARTS: Final = {
     "attributes": "hash",

@@ -24,7 +24,7 @@ def _of_owners(snapshot: Snapshot) -> Iterable[str]:
         is_of_run = name.kind == "run" or name.kind.startswith("run:")
         is_left = snapshot.is_run(name.owner) or snapshot.is_cleaning("run", name.owner)
         if is_of_run and name.kind not in _BEFORE_THE_RUN and not is_left:
-            yield f"{spelled} is of a run that is not there"
+            yield f"{spelled} belongs to a missing run"
 
 
 def _of_expiry(snapshot: Snapshot) -> Iterable[str]:
@@ -39,6 +39,6 @@ def _of_expiry(snapshot: Snapshot) -> Iterable[str]:
         if expires and not (is_stray or is_over or is_removed or is_open):
             yield f"{spelled} expires in {snapshot.ttls[name]} ms, and must not"
         elif is_stray and not expires:
-            yield f"{spelled} is of a run that is not there, and does not expire"
+            yield f"{spelled} belongs to a missing run, and does not expire"
         elif is_over and not expires:
-            yield f"{spelled} is of a run that has ended, and does not expire"
+            yield f"{spelled} belongs to an ended run, and does not expire"

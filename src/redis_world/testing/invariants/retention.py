@@ -46,7 +46,7 @@ def _of_retained(snapshot: Snapshot, folds: Mapping[str, Fold]) -> Iterable[str]
     for member in sorted({*retained, *expected}):
         run_id = member.rpartition("/")[2]
         if member not in expected and not snapshot.is_cleaning("run", run_id):
-            yield f"retained: {member} is of no hook that outlives its run"
+            yield f"retained: {member} belongs to no hook that outlives its run"
         elif member not in retained and member not in open_ones:
             yield f"retained: {member} is missing"
         elif member in retained and member in expected and retained[member] != expected[member]:
@@ -58,11 +58,11 @@ def _of_cleaning(snapshot: Snapshot) -> Iterable[str]:
         kind, _, run_id = member.partition("/")
         if kind == "run":
             if snapshot.is_run(run_id):
-                yield f"cleaning: {member} is of a run that is there"
+                yield f"cleaning: {member} belongs to an existing run"
         elif kind == "keep":
             if not snapshot.is_run(run_id):
-                yield f"cleaning: {member} is of no run"
+                yield f"cleaning: {member} belongs to no run"
         elif kind not in {"hooks", "streams", "messages"}:
             yield f"cleaning: {member} is nothing that could be cleaned"
         elif not snapshot.is_run(run_id) or snapshot.is_live(run_id):
-            yield f"cleaning: {member} is of no run that is over"
+            yield f"cleaning: {member} belongs to no ended run"

@@ -41,7 +41,7 @@ class Snapshot:
     Attributes:
         ttls: milliseconds to live, of the keys that are going to expire.
         now: the time of the scripts when the reading began, in ms.
-        wrong: what is no key of a World, or has another type than it must.
+        wrong: what is not a key of a World, or has another type than it must.
     """
 
     now: int = 0
@@ -154,7 +154,7 @@ async def read_snapshots(connection: Connection) -> list[Snapshot]:
         elif rest == "clock":
             continue
         elif number is None or (name := parse_key(rest)) is None:
-            snapshots[0].wrong.append(f"{spelled} is no key of a World")
+            snapshots[0].wrong.append(f"{spelled} is not a key of a World")
         else:
             known[key] = snapshots[number], name, rest
     for part in _chunks([*known], _NAMES_AT_ONCE):

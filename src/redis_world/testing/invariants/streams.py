@@ -65,7 +65,7 @@ def _read(key: str, entries: list[RawEntry]) -> tuple[int, bytes | None, list[st
         if {*fields} == {"chunk"}:
             chunks += 1
             if end is not None:
-                wrong.append(f"{key}: entry {entry_id} comes behind the end")
+                wrong.append(f"{key}: entry {entry_id} comes after the end")
         elif {*fields} == {"end"}:
             if end is not None:
                 wrong.append(f"{key}: entry {entry_id} is a second end")
@@ -94,4 +94,4 @@ def _of_writers(key: str, writers: Hash, chunks: int, end: bytes | None) -> Iter
             yield f"{key}: the last write of {writer} is {sequence} at {index}, of {chunks} chunks"
         last = max(last, index)
     if last < chunks - 1:
-        yield f"{key}: nobody has written the last of {chunks} chunks"
+        yield f"{key}: no writer has written the last of {chunks} chunks"

@@ -43,6 +43,7 @@ from redis_world.testing.reference.views import (
     wait_view,
 )
 from redis_world.testing.reference.write import Outcome, Write
+from redis_world.values import shown
 
 __all__ = ["ReferenceEvents"]
 
@@ -291,8 +292,12 @@ class ReferenceEvents:
     # -- inside ----------------------------------------------------------------------------
 
     def _message(self, enqueue: Enqueue, run_id: str) -> StoredMessage:
-        if run_of(enqueue.payload) not in ("", run_id):
-            raise InvalidInputError("an event brings along a message of its own run")
+        found = run_of(enqueue.payload)
+        if found not in ("", run_id):
+            raise InvalidInputError(
+                f"enqueue.payload has the runId {shown(found)}: it must be the run of the event, "
+                f"{shown(run_id)}"
+            )
         return message_of(self._state, enqueue)
 
     def _log(self, run_id: str) -> Sequence[StoredEvent]:

@@ -100,7 +100,11 @@ def hook_disposed(write: Write) -> Outcome:
 def _refuse_another_resume(write: Write, first: StoredEvent) -> None:
     """A resume id stands for one hook and one payload; a missing digest matches any."""
     if first.correlation_id != write.correlation_id:
-        raise HookResumeConflictError(f"resume {write.resume_id!r} is of another hook")
+        raise HookResumeConflictError(
+            f"resume id {write.resume_id!r} was already used for another hook"
+        )
     digests = {write.payload_digest, first.payload_digest} - {None}
     if len(digests) > 1:
-        raise HookResumeConflictError(f"resume {write.resume_id!r} is of another payload")
+        raise HookResumeConflictError(
+            f"resume id {write.resume_id!r} was already used for another payload"
+        )

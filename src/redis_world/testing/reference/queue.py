@@ -16,7 +16,7 @@ from redis_world.messages import (
     Message,
     backoff,
     check_topic,
-    patience,
+    postpone_delay,
     step_name_of,
 )
 from redis_world.models import Page
@@ -172,12 +172,12 @@ class ReferenceQueue:
 
         Args:
             message: the leased message.
-            delay: until it is due; None: `patience`, which grows with each time.
+            delay: until it is due; None: `postpone_delay`, which grows with each time.
 
         Returns:
             False when the lease was lost: then nothing has changed.
         """
-        seconds = patience(message.postponed) if delay is None else delay
+        seconds = postpone_delay(message.postponed) if delay is None else delay
         delay_ms = to_duration_ms(seconds, "delay")
         leased = self._leased(message)
         if leased is None:
@@ -392,5 +392,5 @@ def _postponed_names(postponed: Sequence[StoredMessage], now: int) -> tuple[Post
 def _positive_ms(duration: Duration, what: str) -> int:
     milliseconds = to_duration_ms(duration, what)
     if milliseconds == 0:
-        raise InvalidInputError(f"{what} must be more than nothing")
+        raise InvalidInputError(f"{what} must be more than 0")
     return milliseconds

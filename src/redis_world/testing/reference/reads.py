@@ -142,7 +142,7 @@ class ReferenceRuns:
         check_text(workflow_name)
         for name in status or ():
             if name not in _STATUSES:
-                raise InvalidInputError(f"{name!r} is no status of a run")
+                raise InvalidInputError(f"{name!r} is not a run status")
         found = [
             run
             for run in self._state.runs.values()

@@ -22,6 +22,7 @@ from redis_world.testing.reference.retention import clean, prune
 from redis_world.testing.reference.state import TERMINAL, State
 from redis_world.testing.reference.streams import ReferenceStreams
 from redis_world.testing.reference.sweep import sweep
+from redis_world.values import shown
 
 __all__ = ["ReferenceWorld"]
 
@@ -29,8 +30,8 @@ __all__ = ["ReferenceWorld"]
 class ReferenceWorld:
     """A World in plain Python, with the calls, answers and errors of `RedisWorld`.
 
-    It takes the place of a `RedisWorld` in unit tests that want neither a server nor Lua, and
-    whose clock is theirs::
+    It replaces a `RedisWorld` in unit tests that need no server and no Lua, and that set the
+    clock::
 
         now = datetime(2030, 1, 1, tzinfo=UTC)
         async with ReferenceWorld(clock=lambda: now) as world:
@@ -38,22 +39,20 @@ class ReferenceWorld:
             now += timedelta(hours=1)
             await world.sweep()
 
-    It is written to be read, not to be fast: it looks at all that it has to find what it needs.
-    It knows no other process, no connection that breaks and no thread but its own; each has its
-    own memory, and forgets it with itself. Live readers of streams and waiters for runs belong to
-    one event loop.
+    It is simple, not fast: it searches linearly. Each has separate memory, which ends with the
+    object. Use it in one process and one thread. Live readers of streams and waiters for runs
+    belong to one event loop.
 
     Args:
-        clock: tells the present time, by which everything is judged and dated, cut to
-            milliseconds; by default the computer's.
-        options: see `WorldConfig`; those of the connection and of keys mean nothing here.
+        clock: returns the current time, which is cut to milliseconds; by default the system clock.
+        options: see `WorldConfig`; it ignores those of the connection and of keys.
 
     Raises:
         ConfigurationError: an option is unknown or out of range; the text names it.
 
     Attributes:
-        events: the event log, and the only way to change anything.
-        runs: reads runs. Likewise `steps`, `hooks` and `waits`.
+        events: the event log. Only events change runs, steps, hooks and waits.
+        runs: reads runs. So do `steps`, `hooks` and `waits` for theirs.
         queue: messages that wake runs.
         streams: logs of binary chunks.
     """
@@ -74,13 +73,13 @@ class ReferenceWorld:
         return self
 
     async def sweep(self) -> dict[str, int]:
-        """Do one round of what nobody else does.
+        """Do one round of recovery and removal.
 
-        It frees lost leases, sends missing messages, and removes what has had its time.
+        It ends lost leases, sends missing messages, and removes expired hooks and runs.
 
         Returns:
-            How many of each were recovered: `expired_leases`, `queued_steps`, `woken_runs`; and
-            how many have gone: `expired_hooks`, `removed_runs`.
+            How many were recovered: `expired_leases`, `queued_steps`, `woken_runs`; and how many
+            were removed: `expired_hooks`, `removed_runs`.
         """
         return {**sweep(self._state), **clean(self._state)}
 
@@ -92,23 +91,25 @@ class ReferenceWorld:
         dry_run: bool = False,
         on_progress: Callable[[int, int], None] | None = None,  # noqa: ARG002 - it is done at once
     ) -> int:
-        """Remove runs that ended a while ago, whatever this World's `retention` is.
+        """Remove runs by the time since their end, independently of `retention`.
 
         Args:
-            older_than: how long ago they ended at least.
-            status: the terminal statuses of which they are.
-            dry_run: only count them.
+            older_than: the minimum time since their end.
+            status: only runs with these terminal statuses.
+            dry_run: count them, and remove nothing.
             on_progress: accepted and ignored.
 
         Returns:
-            How many have gone, or would.
+            How many runs were removed, or would be with `dry_run`.
 
         Raises:
             InvalidInputError: a status is not terminal, or the age is negative.
         """
         wanted = {status} if isinstance(status, str) else {*status}
         if not wanted <= {*TERMINAL}:
-            raise InvalidInputError(f"{status!r} is no terminal status")
+            raise InvalidInputError(
+                f"{shown(status)} is not a terminal status: use one of {', '.join(TERMINAL)}"
+            )
         age = to_duration_ms(older_than, "older_than")
         return prune(self._state, age, wanted, dry_run=dry_run)
 
