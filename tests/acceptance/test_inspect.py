@@ -1000,7 +1000,7 @@ class TestErrors:
         assert "--watch draws on a terminal" in text
 
     def test_a_cursor_of_another_list(self, store: Store) -> None:
-        assert "no cursor of this listing" in refusal(
+        assert "does not come from this listing" in refusal(
             store, "inspect", "runs", "--cursor", "steps:1"
         )
 

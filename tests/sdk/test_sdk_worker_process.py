@@ -183,7 +183,7 @@ async def test_a_looping_workflow_ends_its_process_and_counts_as_failed(stage: S
         ((message_id,),) = await world.connection.execute(("ZRANGE", due, 0, -1))
         key = world.connection.keys.message(TOPIC, message_id.decode())
         (fields,) = await world.connection.execute(("HMGET", key, "failures", "last_error"))
-        assert fields == [b"1", b"a replay has blocked the event loop for 1.5 s"]
+        assert fields == [b"1", b"a replay blocked the event loop for 1.5 s"]
     text = stage.told()
     assert "CRITICAL" in text
     assert "in looping" in text
@@ -214,7 +214,10 @@ async def test_a_looping_workflow_costs_one_of_several_processes_and_is_replaced
         async def told() -> bool:
             assert process.poll() is None, stage.told()
             text = stage.told()
-            return f"ended with code {BLOCKED_EXIT_CODE}" in text and text.count(" takes ") >= 3
+            return (
+                f"ended with code {BLOCKED_EXIT_CODE}" in text
+                and text.count("worker started") >= 3
+            )
 
         await until(told, what="another process")
         process.send_signal(signal.SIGTERM)
@@ -253,7 +256,7 @@ async def test_a_second_signal_ends_it_at_once(
             assert await ended(process, stage) == INTERRUPTED_EXIT_CODE
         (message,) = (await leased_anew(world)).values()
         assert (message.attempt, message.failures) == (1, 0)
-    assert "a second signal" in stage.told()
+    assert "second signal" in stage.told()
 
 
 async def test_a_second_signal_ends_all_processes(stage: Stage) -> None:

@@ -1,28 +1,33 @@
-"""What users read, collected from the sources, and the words that it does without.
+"""The texts and names that users read, collected from the sources, and the words they avoid.
 
 Collected are the documents, the texts of the package (each literal of more than one word, wherever
-it is put together: errors, log lines, findings, help), the docstrings of public modules and of
-commands, and the names that stand in logs and reports. Comments, and the docstrings of internal
-modules, are for developers.
+it is put together: errors, log lines, findings, help), the docstrings of public names and of
+commands, and the names in logs and reports. Comments, and the docstrings of internal modules, are
+for developers.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 __all__ = [
     "BANNED",
     "MAX_WORDS",
+    "NAMES_OF_THE_API",
     "PUBLIC_MODULES",
     "ROOT",
     "Text",
     "banned_words",
+    "calls_of_loggers",
     "document_texts",
     "documents",
+    "errors_of_input",
     "long_sentences",
     "names_of_module",
     "source_texts",
@@ -34,6 +39,9 @@ _PACKAGE = ROOT / "src" / "redis_world"
 
 MAX_WORDS = 30
 """Words of a sentence in a document: half of it is the aim, this is the limit."""
+
+NAMES_OF_THE_API = frozenset({"to_wire", "from_wire"})
+"""Public names that stay as they are: the wire format is a term of its own."""
 
 PUBLIC_MODULES = (
     "__init__",
@@ -78,7 +86,8 @@ BANNED: dict[str, str] = {
     r"somebody|nobody|anybody": "say who: Redis, a worker, you",
     # Words of this project alone for things that have a name.
     r"hint(?:s|ed)?": "notification",
-    r"debts?|ow(?:e|es|ed|ing)": "pending wake-up",
+    # `owed:` is a key of the layout, which findings about raw keys name.
+    r"debts?|ow(?:e|es|ing)|owed(?!:)": "pending wake-up",
     r"pays?": "clears, costs",
     r"(?:im)?patien(?:ce|t)": "retry deadline",
     r"wires?(?! (?:format|names?|codes?)\b)": "connection",
@@ -101,8 +110,13 @@ BANNED: dict[str, str] = {
     r"and alike|or alike": "and similar",
     r"(?:by|of|on) (?:one's|their|its) own": "its own",
     r"till": "until",
+    r"anew": "again",
+    r"need not": "does not have to",
 }
 """What texts do without (a pattern of whole words, in any case), and what stands there instead."""
+
+_WHAT = re.compile(r"(?:^|[.!?]\s+)(What [a-z][^.!?]*)(?![.!?]*\?)(?=[.!]|$)")
+"""A sentence whose subject is a clause: `What fails is tried again.` Questions are none."""
 
 _PATTERNS = [
     (re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), instead)
@@ -130,11 +144,13 @@ class Text:
 def banned_words(text: str) -> list[str]:
     """Each banned word of a text, with what to write instead."""
     plain = " ".join(_QUOTED.sub("X", text).split())
-    return [
+    found = [
         f"{match.group()!r}: {instead}"
         for pattern, instead in _PATTERNS
         for match in pattern.finditer(plain)
     ]
+    clauses = _WHAT.finditer(plain)
+    return [*found, *(f"{match[1][:40]!r}: begin with who does what" for match in clauses)]
 
 
 def sources() -> list[Path]:
@@ -202,9 +218,19 @@ def _is_private(node: ast.stmt) -> bool:
     return isinstance(target, ast.Name) and target.id.startswith("_")
 
 
-def source_texts(path: Path) -> Iterator[Text]:
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def source_texts(path: Path) -> Sequence[Text]:
     """Literals of more than one word, and the docstrings that users read."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [*_source_texts(path)]
+
+
+def _source_texts(path: Path) -> Iterator[Text]:
+    tree = _tree(path)
     docstrings = {
         node.value
         for node in ast.walk(tree)
@@ -221,7 +247,22 @@ def source_texts(path: Path) -> Iterator[Text]:
             yield Text(path, node.lineno, text)
     module = path.relative_to(_PACKAGE).with_suffix("").as_posix()
     for found in _public_docstrings(tree, public=module in PUBLIC_MODULES):
-        yield Text(path, found.lineno, str(found.value))
+        for part in _parts(str(found.value)):
+            yield Text(path, found.lineno, part)
+
+
+_ENTRY = re.compile(r"\n(?=    (?:\w+(?:, \w+)*): )")
+"""Where an entry of `Args:` and its like begins."""
+
+
+def _parts(docstring: str) -> Iterator[str]:
+    """The paragraphs and entries of a docstring, without the code in it."""
+    is_before_code = False
+    for paragraph in inspect.cleandoc(docstring).split("\n\n"):
+        if is_before_code and paragraph.startswith("    "):
+            continue
+        is_before_code = paragraph.endswith("::")
+        yield from _ENTRY.split(paragraph)
 
 
 def _is_name(node: ast.expr | None) -> bool:
@@ -234,7 +275,7 @@ def names_of_module(path: Path) -> Iterator[Text]:
     Public classes, methods, attributes and parameters of public modules; fields and events of log
     lines; names and figures of findings; options of commands.
     """
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = _tree(path)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -272,6 +313,45 @@ def _definitions(path: Path, body: list[ast.stmt]) -> Iterator[Text]:
                     yield Text(path, each.lineno, each.arg)
         elif isinstance(node, ast.AnnAssign) and not _is_private(node):
             yield Text(path, node.lineno, ast.unparse(node.target))
+
+
+_INPUT_ERRORS = frozenset(
+    {"InvalidInputError", "InvalidEventError", "InvalidCursorError", "AttributeValidationError"}
+)
+_LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
+
+
+def errors_of_input(path: Path) -> Iterator[tuple[Text, bool]]:
+    """The errors about bad input that a module makes, and whether each has a value in its text."""
+    for node in ast.walk(_tree(path)):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        text = _joined(node.args[0])
+        if name in _INPUT_ERRORS and text is not None:
+            yield Text(path, node.lineno, text), "{}" in text
+
+
+def calls_of_loggers(path: Path) -> Iterator[tuple[Text, bool]]:
+    """The log lines of a module, and whether each has an `event` among its fields."""
+    for node in ast.walk(_tree(path)):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _LEVELS
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id == "logger"
+        ):
+            fields = [keyword.value for keyword in node.keywords if keyword.arg == "extra"]
+            has_event = any(
+                not isinstance(each, ast.Dict) or "event" in map(_name_of, each.keys)
+                for each in fields
+            )
+            yield Text(path, node.lineno, ast.unparse(node)), has_event
+
+
+def _name_of(node: ast.expr | None) -> str:
+    return str(node.value) if isinstance(node, ast.Constant) else ""
 
 
 def documents() -> list[Path]:
@@ -318,11 +398,11 @@ def document_texts(path: Path) -> Iterator[Text]:
     yield from flush()
 
 
-_SENTENCE = re.compile(r"(?<=[.!?:;])(?:\*\*)?\s+")
+_SENTENCE = re.compile(r"(?<=[.!?])(?:\*\*)?\s+")
 
 
 def long_sentences(text: str) -> list[str]:
-    """Sentences, or their parts between colons and semicolons, that exceed the limit of words."""
+    """Sentences that exceed the limit of words."""
     if text.startswith(("|", "#")):
         return []
     plain = _QUOTED.sub("X", text)

@@ -426,7 +426,8 @@ def test_a_module_may_bring_its_bootstrap_along(real_backend: Backend, tmp_path:
         try:
             assert process.stderr is not None
             line = process.stderr.readline()
-            assert "takes __wkf_workflow_ on 127.0.0.1:" in line
+            assert "worker started on 127.0.0.1:" in line
+            assert "topics=__wkf_workflow_" in line
         finally:
             process.terminate()
         assert process.wait(30) == 0
@@ -445,5 +446,5 @@ def test_two_registries_on_one_topic(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("redis-world: two registries of workflows have the topic")
+    assert done.stderr.startswith("redis-world: two Workflows() have the topic")
     assert done.stderr.count("\n") == 1

@@ -134,7 +134,7 @@ def test_a_port_that_is_always_taken_is_given_up(
 
 def test_bad_arguments_are_told(first_kind: ServerKind) -> None:
     with (
-        pytest.raises(ServerUnavailableError, match=r"(?s)exited at its start.*no-such-option"),
+        pytest.raises(ServerUnavailableError, match=r"(?s)exited at startup.*no-such-option"),
         redis_server(first_kind, args=("--no-such-option", "1")),
     ):
         pass
@@ -157,7 +157,7 @@ def test_a_server_that_never_gets_ready_is_ended(
 
     monkeypatch.setattr(servers, "_spawn", remember)
     with (
-        pytest.raises(ServerUnavailableError, match=r"wasn't ready after 0\.05 s"),
+        pytest.raises(ServerUnavailableError, match=r"was not ready after 0\.05 s"),
         redis_server(),
     ):
         pass
@@ -174,7 +174,7 @@ def test_an_unknown_kind() -> None:
 
 def test_a_missing_redis_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_WORLD_REDIS7", str(tmp_path / "nowhere"))
-    with pytest.raises(ServerUnavailableError, match="nowhere isn't there"), redis_server():
+    with pytest.raises(ServerUnavailableError, match=r"can't find .*nowhere"), redis_server():
         pass
     assert "redis7" not in available_kinds()
 
@@ -184,7 +184,7 @@ def test_a_missing_redis_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     [
         ("echo Redis server v=6.2.1 sha=0", "has version 6.2.1, not 7.x"),
         ("echo hello", "has version hello, not 7.x"),
-        ("exit 3", "can't be run"),
+        ("exit 3", "can't run"),
     ],
 )
 def test_a_binary_of_another_version(
@@ -228,7 +228,7 @@ def test_a_packaged_binary_is_made_executable(
 
     binary.chmod(0o644)
     monkeypatch.setattr(Path, "chmod", refuse)
-    with pytest.raises(ServerUnavailableError, match="can't be made so: read-only"):
+    with pytest.raises(ServerUnavailableError, match="executable: read-only"):
         servers._find("valkey9")
 
 

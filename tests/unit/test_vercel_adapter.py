@@ -889,7 +889,7 @@ async def test_a_second_world_takes_the_registries_along(
         worker.stop()
         await working
         await adapter.aclose()
-    with pytest.raises(errors.ConfigurationError, match="moved to the World of a later"):
+    with pytest.raises(errors.ConfigurationError, match=r"a later use_redis_world\(\) took over"):
         first.worker()
     await first.aclose()
     del sys.modules[name]

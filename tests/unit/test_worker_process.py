@@ -97,7 +97,9 @@ class Process:
 
     async def at_work(self, processes: int) -> None:
         """Wait until so many processes take messages."""
-        await until(lambda: self._log.read_text(encoding="utf-8").count(" takes ") == processes)
+        await until(
+            lambda: self._log.read_text(encoding="utf-8").count("worker started") == processes
+        )
 
     async def ended(self) -> tuple[int, list[str]]:
         """Exit code, and the lines of stderr."""
@@ -163,7 +165,7 @@ async def test_each_line_of_a_json_log_parses(flows: Path, processes: int) -> No
     assert "ZeroDivisionError" in told["failed"]["exception"]
     assert any("UserWarning: old" in row["message"] for row in rows)
     assert "pop from empty list" in told["IndexError"]["exception"]
-    assert len([row for row in rows if " takes " in row["message"]]) == processes
+    assert len([row for row in rows if row.get("event") == "worker.started"]) == processes
 
 
 async def test_a_text_log_shows_the_fields(flows: Path) -> None:

@@ -244,7 +244,7 @@ def check_postponed(topics: Sequence[Topic]) -> Finding:
     text = f"{amount(total, 'message')} postponed, no worker has the workflow or step: "
     text += ", ".join(f"{_wanted(name)} for {duration(name.age)}" for name in names[:_NAMES_SHOWN])
     if len(names) > _NAMES_SHOWN:
-        text += f" and {len(names) - _NAMES_SHOWN} more"
+        text += " and others"
     if longest <= _POSTPONED_SECONDS:
         return Finding(name="postponed", level="ok", text=text, figures=figures)
     return Finding(

@@ -21,8 +21,9 @@ class Finding(BaseModel):
 
     Attributes:
         name: the check, in a word or two.
-        level: `ok`; `info`: good to know; `unknown`: the check could not run; `warning`: it works,
-            but not well or not for long; `error`: the World does not work, or loses data.
+        level: `ok`, `info`, `unknown`, `warning` or `error`. `unknown`: the check could not run.
+            `warning`: the World works, but not well or not for long. `error`: it does not work, or
+            it loses data.
         text: what was found, in a sentence or two.
         advice: how to fix it; empty if there is nothing to fix.
         figures: the values that the text is made from.

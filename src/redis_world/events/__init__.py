@@ -136,7 +136,9 @@ class Events:
             WorldError: see sections 4 and 5 of the contract; nothing was stored.
         """
         if v1_compat is not False and flag(v1_compat, "v1_compat"):
-            raise InvalidEventError("v1_compat must be False: this World has no legacy runs")
+            raise InvalidEventError(
+                f"v1_compat must be False, not {shown(v1_compat)}: this World has no legacy runs"
+            )
         model = parse_event(event)
         validate_event(model)
         after = None if since_cursor is None else parse_event_cursor(since_cursor, "since_cursor")
@@ -202,7 +204,7 @@ class Events:
         items = parse_batch(events)
         run_id = text(run_id, "run_id", limit, error=InvalidEventError)
         if not run_id:
-            raise InvalidEventError("create_batch needs a run id: run_id is empty")
+            raise InvalidEventError(f"a batch needs a run id, not {shown(run_id)}")
         resolve_data = check_resolve_data(resolve_data)
         await self._connection.open()
         batch = Batch(self._connection, run_id, _op(request_id, limit))

@@ -62,7 +62,7 @@ def parse_batch(events: Sequence[BatchEvent | BaseEvent | Mapping[str, Any]]) ->
     """
     given = items(events, "events", error=InvalidEventError)
     if not given:
-        raise InvalidEventError("events: a batch of no events")
+        raise InvalidEventError(f"a batch needs 1 to {MAX_BATCH_EVENTS} events, not 0")
     if len(given) > MAX_BATCH_EVENTS:
         raise InvalidEventError(f"{len(given)} events in a batch; the limit is {MAX_BATCH_EVENTS}")
     parts = [_parts(event) for event in given]

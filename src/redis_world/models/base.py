@@ -1,4 +1,4 @@
-"""What all models share: frozen, snake_case in Python, camelCase in the wire format."""
+"""The base of all models: frozen, snake_case in Python, camelCase in the wire format."""
 
 from __future__ import annotations
 

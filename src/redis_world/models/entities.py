@@ -80,7 +80,7 @@ class ResumeContext(Model):
 
 
 class ResumeCapabilities(Model):
-    """What this World supports for a resume; only in answers to look-ups by token."""
+    """The features of this World for resumes; only in answers to look-ups by token."""
 
     hook_resume_dedup_version: int
 

@@ -166,9 +166,9 @@ class Running:
     def _tell_end(self) -> None:
         stuck = sum(delivery.is_handling for delivery in self._deliveries)
         logger.info(
-            "worker stopped",
+            "worker ended",
             extra={
-                "event": "worker.stopped",
+                "event": "worker.ended",
                 "pid": os.getpid(),
                 "released": self._released,
                 "abandoned": stuck,

@@ -1,4 +1,4 @@
-"""What must hold between the keys of a namespace, checked on the raw keys alone.
+"""The invariants of the keys of a namespace, checked on the raw keys alone.
 
 `names` has the keys, `snapshot` reads them; `logs` and `fold` rebuild every run from its log, and
 the other modules compare the stored entities with it.

@@ -124,7 +124,9 @@ class ReferenceEvents:
         """
         # What can be judged without state comes first, whether or not the run exists.
         if v1_compat:
-            raise InvalidEventError("v1_compat: legacy runs never existed in this World")
+            raise InvalidEventError(
+                f"v1_compat must be False, not {shown(v1_compat)}: this World has no legacy runs"
+            )
         model = parse_event(event)
         validate_event(model)
         after = None if since_cursor is None else parse_event_cursor(since_cursor)
@@ -192,7 +194,7 @@ class ReferenceEvents:
         """
         items = parse_batch(events)
         if not run_id:
-            raise InvalidEventError("a batch needs a run id")
+            raise InvalidEventError(f"a batch needs a run id, not {shown(run_id)}")
         if resolve_data not in ("all", "none"):
             raise InvalidInputError(f"resolve_data is 'all' or 'none', not {resolve_data!r}")
         check_text(run_id, request_id)
