@@ -66,6 +66,7 @@ PUBLIC_MODULES = (
     "checkup/__init__",
     "checkup/finding",
     "bench/__init__",
+    "bench/limits",
     "bench/run",
     "bench/figures",
     "testing/__init__",
@@ -98,7 +99,7 @@ BANNED: dict[str, str] = {
     r"bears?|borne": "accepts, has",
     r"says|knows": "a thing does not speak or think: reports, has, contains",
     # Germanisms.
-    r"behind(?! (?:a|the) (?:proxy|firewall|load balancer))": "after",
+    r"(?<!left )behind(?! (?:a|the) (?:proxy|firewall|load balancer))": "after",
     r"in front of": "before",
     r"(?:the|a|its|their|each) begin": "start",
     r"(?:goes|go|went|going) on": "continues",
@@ -246,9 +247,39 @@ def _source_texts(path: Path) -> Iterator[Text]:
         if text is not None and " " in text.strip():
             yield Text(path, node.lineno, text)
     module = path.relative_to(_PACKAGE).with_suffix("").as_posix()
-    for found in _public_docstrings(tree, public=module in PUBLIC_MODULES):
+    shown = _public_docstrings(tree, public=module in PUBLIC_MODULES)
+    reexported = _docstrings_of(tree, _reexported().get(module, set()))
+    for found in [*shown, *reexported]:
         for part in _parts(str(found.value)):
             yield Text(path, found.lineno, part)
+
+
+@cache
+def _reexported() -> dict[str, set[str]]:
+    """Internal modules, and the names of theirs that public modules have in `__all__`."""
+    found: dict[str, set[str]] = {}
+    for public in PUBLIC_MODULES:
+        tree = _tree(_PACKAGE / f"{public}.py")
+        shown = {
+            each.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+            for each in ast.walk(node.value)
+            if isinstance(each, ast.Constant)
+        }
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("redis_world."):
+                module = str(node.module).removeprefix("redis_world.").replace(".", "/")
+                names = {each.name for each in node.names} & shown
+                if names and module not in PUBLIC_MODULES:
+                    found.setdefault(module, set()).update(names)
+    return found
+
+
+def _docstrings_of(tree: ast.Module, names: set[str]) -> Iterator[ast.Constant]:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in names:
+            yield from _public_docstrings(ast.Module([node], []), public=True)
 
 
 _ENTRY = re.compile(r"\n(?=    (?:\w+(?:, \w+)*): )")

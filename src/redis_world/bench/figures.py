@@ -30,7 +30,7 @@ class Spread:
 
     @property
     def median(self) -> float:
-        """The value in the middle."""
+        """The median."""
         return statistics.median(self.rounds)
 
     @property
@@ -44,7 +44,7 @@ class Spread:
         return max(self.rounds)
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The same as a JSON document."""
         return {
             "median": self.median,
             "lowest": self.lowest,
@@ -55,11 +55,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class Figure(Spread):
-    """One thing that was measured.
+    """One measured quantity.
 
     Attributes:
-        title: what it is, in words.
-        unit: of its values: `1/s` or `ms`.
+        title: its name in words.
+        unit: the unit of its values: `1/s` or `ms`.
         round_trips: the median as a multiple of the bare round trip; None where that means
             nothing, for example where many callers wait for each other.
     """
@@ -69,7 +69,7 @@ class Figure(Spread):
     round_trips: float | None = None
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The same as a JSON document."""
         return {"unit": self.unit, **super().document(), "roundTrips": self.round_trips}
 
 
@@ -78,9 +78,9 @@ class Measurement:
     """One measurement.
 
     Attributes:
-        name: of it, as JSON has it.
-        title: what was measured, in words.
-        figures: by their names.
+        name: its name in JSON.
+        title: its name in words.
+        figures: its figures by name.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Measurement:
     figures: Mapping[str, Figure]
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The same as a JSON document."""
         figures = {name: figure.document() for name, figure in self.figures.items()}
         return {"title": self.title, "figures": figures}
 

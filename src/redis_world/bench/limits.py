@@ -33,10 +33,10 @@ class Busy:
     """CPU in use while 64 callers wrote events, in cores: 1.0 is one core all the time.
 
     Attributes:
-        process: of this process, which has one event loop.
-        server: of the server, of all masters of a cluster; None: it is embedded in this process,
-            or does not tell.
-        server_main: of the thread that runs commands, of the busiest master in a cluster.
+        process: the CPU of this process, which has one event loop.
+        server: the CPU of the server, or of all masters of a cluster; None: it is embedded in this
+            process, or does not report it.
+        server_main: the CPU of the thread that runs commands; in a cluster, of the busiest master.
         is_memory: whether the server is the embedded store.
     """
 
@@ -47,7 +47,7 @@ class Busy:
 
     @property
     def limit(self) -> str:
-        """What is the limit: `process`, `server`, `both`, `neither` or `unknown`."""
+        """The limit: `process`, `server`, `both`, `neither` or `unknown`."""
         if self.is_memory:
             return "process"
         process = self.process.median
@@ -62,7 +62,7 @@ class Busy:
 
     @property
     def sentence(self) -> str:
-        """The same in plain words."""
+        """The limit in a sentence."""
         process = f"{self.process.median:.2f}"
         if self.is_memory:
             return (
@@ -70,10 +70,10 @@ class Busy:
                 f"{process} cores."
             )
         if self.server_main is None:
-            known = f"this process used {process} cores; the server does not report its CPU use."
+            known = f"used {process} cores; the server does not report its CPU use."
             if self.limit == "process":
-                return f"This process is the limit: {known[5:]}"
-            return f"The limit is unknown: {known}"
+                return f"This process is the limit: it {known}"
+            return f"The limit is unknown: this process {known}"
         server = f"{self.server_main.median:.2f}"
         figures = f"this process used {process} cores, the server's main thread {server}"
         match self.limit:
@@ -89,7 +89,7 @@ class Busy:
         )
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The same as a JSON document."""
         return {
             "processCores": self.process.document(),
             "serverCores": None if self.server is None else self.server.document(),

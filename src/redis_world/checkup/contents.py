@@ -38,7 +38,7 @@ _POSTPONED_SECONDS: Final = 60.0
 _NAMES_SHOWN: Final = 3
 LEASE_SECONDS: Final = 60.0
 """For which a lease may be over: every claim frees those of its topic, and every sweep all."""
-_START_WORKER: Final = "start a worker: `redis-world worker MODULE`"
+_START_WORKER: Final = "check that workers run: `redis-world worker MODULE` starts one"
 _SWEEPS: Final = 4
 """Sweep intervals after which a worker should have swept: each does after one or two."""
 
