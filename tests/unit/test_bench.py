@@ -264,8 +264,8 @@ def busy(process: float, main: float | None, *, is_memory: bool = False) -> Busy
         (busy(0.6, 0.95), "server", "The server is the limit: "),
         (busy(0.95, 0.92), "both", "This process and the server are at their limits: "),
         (busy(0.3, 0.1), "neither", "Neither is the limit: "),
-        (busy(0.9, None), "process", "This process is the limit: process used 0.90 cores"),
-        (busy(0.5, None), "unknown", "What is the limit can't be told: this process used 0.50"),
+        (busy(0.9, None), "process", "This process is the limit: it used 0.90 cores"),
+        (busy(0.5, None), "unknown", "The limit is unknown: this process used 0.50"),
         (busy(0.5, None, is_memory=True), "process", "This process is the limit: with the"),
     ],
 )
