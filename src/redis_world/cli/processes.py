@@ -114,7 +114,12 @@ class _Supervisor:
             is_quick = time.monotonic() - since < _QUICK_SECONDS
             if code > 0 and code != BLOCKED_EXIT_CODE and is_quick:
                 return code
-            logger.warning("worker process %d ended with code %d", process.pid, code)
+            logger.warning(
+                "worker process %d ended with code %d",
+                process.pid,
+                code,
+                extra={"event": "process.ended", "pid": process.pid, "code": code},
+            )
             time.sleep(_RESTART_SECONDS)
             if not self._stopping:
                 self._start()

@@ -136,7 +136,9 @@ async def _work(adapter: VercelWorld, working: Worker) -> None:
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await adapter.aclose()
         except TimeoutError:
-            logger.warning("the connections were not closed in time")
+            logger.warning(
+                "the connections were not closed in time", extra={"event": "worker.not_closed"}
+            )
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
@@ -167,7 +169,11 @@ def _run_to_its_end(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, N
         except (KeyboardInterrupt, SystemExit) as error:
             if main.done() or signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 raise  # the user's: the worker takes no signals yet, or any more
-            logger.error("the task of a handler has raised %s", type(error).__name__)  # noqa: TRY400
+            logger.error(  # noqa: TRY400
+                "the task of a handler raised %s",
+                type(error).__name__,
+                extra={"event": "handler.raised", "error": type(error).__name__},
+            )
     main.result()
 
 
