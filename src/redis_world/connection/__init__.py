@@ -488,6 +488,7 @@ class Connection:
                 "the server at %s has lost namespace %r with all that was in it",
                 self._source.describe(client),
                 self.config.namespace,
+                extra={"event": "namespace.lost", "namespace": self.config.namespace},
             )
 
 

@@ -228,7 +228,12 @@ class Sender:
                 batch = await self._hand_over(batch, error, patience)
                 if not batch:
                     return
-            logger.debug("%d calls are sent again: %s", len(batch), error)
+            logger.debug(
+                "%d calls are sent again: %s",
+                len(batch),
+                error,
+                extra={"event": "redis.resent", "count": len(batch)},
+            )
 
     async def _try(
         self, batch: list[Request], seconds: float | None

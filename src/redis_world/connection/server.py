@@ -154,5 +154,5 @@ def _check_eviction(info: Mapping[str, Any]) -> None:
             f"the server's maxmemory-policy is {policy}: when its memory is full it deletes keys "
             "of runs. Set `maxmemory-policy noeviction`"
         )
-        logger.warning(text)
+        logger.warning(text, extra={"event": "server.evicts", "maxmemory_policy": policy})
         warnings.warn(text, RuntimeWarning, stacklevel=2)
