@@ -437,8 +437,8 @@ def _refusal(status: str, detail: str, run_id: str, entity_id: str) -> WorldErro
             )
         case "LOG_FULL":
             return InvalidEventError(
-                f"the log of run {run_id} is full (option max_events_per_run): only events that "
-                "end something are accepted"
+                f"the log of run {run_id} is at the event ceiling (option max_events_per_run): "
+                "it accepts only events that end something"
             )
         case "RUN_ID_AGE":
             return InvalidEventError(

@@ -258,7 +258,7 @@ def facts(replies: dict[str, Any] | None = None, **options: Any) -> Facts:
         ({"redis_version": "10.1.0"}, "ok", "Redis 10.1.0"),
         ({"redis_version": "7.2.4", "valkey_version": "7.2.9"}, "error", "Valkey 7.2.9 is too"),
         ({"redis_version": "7.2.4", "valkey_version": "8.0.1"}, "ok", "Valkey 8.0.1"),
-        ({}, "unknown", "tells nothing"),
+        ({}, "unknown", "has no answer"),
     ],
 )
 def test_versions(info: dict[str, str], level: str, text: str) -> None:
@@ -743,7 +743,7 @@ async def test_runs_that_nobody_sweeps(clocked: Clocked, backend: Backend) -> No
     await clock.advance(4 * world.config.sweep_interval - 1)
     finding = (await inside(world, backend))["sweeps"]
     assert finding.level == "ok"
-    assert finding.figures["parked"] == finding.figures["owed"] == 1
+    assert finding.figures["parked"] == finding.figures["pending_wakeups"] == 1
     await clock.advance(2)
     finding = (await inside(world, backend))["sweeps"]
     assert finding.level == "warning"
@@ -862,7 +862,7 @@ def test_a_debt_is_as_good_a_sign_as_a_parked_run(owed: int, parked: int) -> Non
 def test_the_default_namespace_needs_no_option() -> None:
     letters = Topic(TOPIC, 0, 0, 0, 0, 2, 0.0, 0, 0.0, (), None)
     finding = check_dead(facts(), [letters])
-    assert "`redis-world dead list` " in finding.advice
+    assert "`redis-world dead list`, " in finding.advice
 
 
 # -- words ---------------------------------------------------------------------------------

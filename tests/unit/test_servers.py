@@ -125,7 +125,7 @@ def test_a_port_that_is_always_taken_is_given_up(
         rival.listen()
         monkeypatch.setattr(servers, "_free_port", lambda: rival.getsockname()[1])
         with (
-            pytest.raises(ServerUnavailableError, match="port taken 5 times"),
+            pytest.raises(ServerUnavailableError, match="port was taken 5 times"),
             redis_server(first_kind),
         ):
             pass
