@@ -401,12 +401,17 @@ async def test_readers_that_go_while_the_connection_breaks_leave_no_socket_open(
 
 @pytest.mark.parametrize("start", [0, 3])
 async def test_a_reader_outlives_a_server_that_is_gone_for_a_while(
-    real_backend: Backend, monkeypatch: pytest.MonkeyPatch, start: int
+    real_backend: Backend,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    start: int,
 ) -> None:
     """It is no end when it looks and nobody is there; it goes on where it was.
 
-    A reader that waits ahead of the data has more to ask than one that follows it.
+    A reader that waits ahead of the data has more to ask than one that follows it. The log has the
+    outage once, and that it is over.
     """
+    caplog.set_level(logging.INFO)
     monkeypatch.setattr(redis_world.streams, "_LOOK_SECONDS", 0.05)
     namespace = real_backend.namespace()
     async with (
@@ -427,6 +432,12 @@ async def test_a_reader_outlives_a_server_that_is_gone_for_a_while(
         await reader.has(*[*chunks, b"d"][start:])
         await writer.streams.close(RUN, "s")
         assert await reader.ended() == [*chunks, b"d"][start:]
+    fields = [
+        each.__dict__ for each in caplog.records if each.name == redis_world.streams.logger.name
+    ]
+    assert [each["event"] for each in fields] == ["stream.interrupted", "stream.resumed"]
+    assert {(each["run_id"], each["stream"]) for each in fields} == {(RUN, "s")}
+    assert fields[1]["seconds"] >= 0
 
 
 async def test_a_reader_outlives_a_server_that_does_not_answer(
