@@ -73,8 +73,8 @@ def topic_of(queue_name: str) -> str:
     match = _QUEUE_NAME.fullmatch(queue_name) if isinstance(queue_name, str) else None
     if match is None:
         raise InvalidInputError(
-            f"{shown(queue_name)} is not a queue name: use __wkf_workflow_<id> or "
-            "__<namespace>_wkf_workflow_<id>, with lower-case letters and digits in the namespace"
+            "queue_name must be __wkf_workflow_<id> or __<namespace>_wkf_workflow_<id>, with "
+            f"lower-case letters and digits in the namespace, not {shown(queue_name)}"
         )
     return match[1]
 
@@ -87,7 +87,7 @@ def check_topic(topic: str) -> str:
     """
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
         raise InvalidInputError(
-            f"{shown(topic)} is not a topic: use __wkf_workflow_ or __<namespace>_wkf_workflow_"
+            f"topic must be __wkf_workflow_ or __<namespace>_wkf_workflow_, not {shown(topic)}"
         )
     return str.__str__(topic)
 

@@ -60,6 +60,8 @@ __all__ = [
 SPEC_VERSION: Final = 7
 """Newest spec version that this World reads, and the one of events that name none."""
 MIN_SPEC_VERSION: Final = 2
+MAX_ATTRIBUTES: Final = 64
+"""Of a run, after a write of attributes."""
 """Older runs were legacy ones, without an event log."""
 
 Own = Mapping[bytes, Any]
@@ -433,7 +435,7 @@ def _refusal(status: str, detail: str, run_id: str, entity_id: str) -> WorldErro
             )
         case "TOO_MANY_ATTRIBUTES":
             return AttributeValidationError(
-                f"run {run_id} would have {detail} attributes; the limit is 64"
+                f"run {run_id} would have {detail} attributes; the limit is {MAX_ATTRIBUTES}"
             )
         case "LOG_FULL":
             return InvalidEventError(

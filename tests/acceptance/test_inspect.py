@@ -739,7 +739,7 @@ class TestQueue:
         assert text.startswith("no message was ever sent in namespace")
 
     def test_what_is_no_topic(self, own: Store) -> None:
-        assert "'orders' is not a topic" in refusal(own, "inspect", "queue", "orders")
+        assert "topic must be __wkf_workflow_" in refusal(own, "inspect", "queue", "orders")
 
     def test_watch(self, own: Store) -> None:
         own.use(send)

@@ -987,7 +987,7 @@ def test_bad_arguments(options: dict[str, Any]) -> None:
 
 async def test_a_handler_of_no_topic() -> None:
     async with memory_world() as world:
-        with pytest.raises((ConfigurationError, InvalidInputError), match="not a topic"):
+        with pytest.raises((ConfigurationError, InvalidInputError), match="topic must be"):
             await Worker(world, {"jobs": Recorder()}).run()
 
 

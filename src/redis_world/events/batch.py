@@ -102,7 +102,7 @@ def _parts(item: object) -> tuple[BaseEvent | Mapping[str, Any], datetime | None
         item = event
     if isinstance(item, BaseEvent | Mapping):
         return item, None
-    raise InvalidEventError(f"each event must be a model or a mapping, not {shown(item)}")
+    raise InvalidEventError(f"events must be models or mappings, not {shown(item)}")
 
 
 def _name(event: BaseEvent | Mapping[str, Any]) -> tuple[str, str]:

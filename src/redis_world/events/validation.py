@@ -27,7 +27,7 @@ from redis_world.models import (
     RunCreatedEvent,
     RunStartedEvent,
 )
-from redis_world.rows import MIN_SPEC_VERSION, SPEC_VERSION, not_supported
+from redis_world.rows import MAX_ATTRIBUTES, MIN_SPEC_VERSION, SPEC_VERSION, not_supported
 from redis_world.text import MAX_CANCEL_REASON_UNITS, utf16_units
 from redis_world.values import shown
 
@@ -39,7 +39,7 @@ __all__ = [
     "validate_event",
 ]
 
-MAX_ATTRIBUTES: Final = 64
+
 MAX_ATTRIBUTE_KEY_UNITS: Final = 256
 MAX_ATTRIBUTE_VALUE_BYTES: Final = 256
 MAX_ATTR_SET_BYTES: Final = 8192
@@ -62,7 +62,9 @@ def parse_event(event: BaseEvent | Mapping[str, Any]) -> CreateEvent:
     if model is None:
         if isinstance(event_type, str) and event_type in _WORLD_ONLY:
             raise InvalidEventError(f"callers can't create {event_type}: only the World writes it")
-        raise InvalidEventError(f"{shown(event_type)} is not an event type (eventType)")
+        raise InvalidEventError(
+            f"eventType {shown(event_type)} is unknown: see redis_world.models"
+        )
     return _plain_event(_validated(model, wire))
 
 

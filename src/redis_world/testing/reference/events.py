@@ -132,7 +132,7 @@ class ReferenceEvents:
         after = None if since_cursor is None else parse_event_cursor(since_cursor)
         _check_event_count(event_count)
         if resolve_data not in ("all", "none"):
-            raise InvalidInputError(f"resolve_data is 'all' or 'none', not {resolve_data!r}")
+            raise InvalidInputError(f"resolve_data must be 'all' or 'none', not {resolve_data!r}")
         write = prepare(
             self._state,
             run_id,
@@ -196,7 +196,7 @@ class ReferenceEvents:
         if not run_id:
             raise InvalidEventError(f"a batch needs a run id, not {shown(run_id)}")
         if resolve_data not in ("all", "none"):
-            raise InvalidInputError(f"resolve_data is 'all' or 'none', not {resolve_data!r}")
+            raise InvalidInputError(f"resolve_data must be 'all' or 'none', not {resolve_data!r}")
         check_text(run_id, request_id)
         message = None if enqueue is None else self._message(enqueue, run_id)
         results: list[BatchItemResult] = []
@@ -238,7 +238,7 @@ class ReferenceEvents:
         exists = run is not None and corr in run.steps
         # A step that is to be born running and exists already is another's.
         if item.is_born_running and exists and corr not in created:
-            raise EntityConflictError(f"step {corr!r} exists")
+            raise EntityConflictError(f"step {corr!r} already exists")
         outcome = _RULES[kind](write)
         if kind == "step_created":
             created.add(corr)
@@ -347,4 +347,4 @@ def _check_event_count(count: int | None) -> None:
     if count is None:
         return
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InvalidInputError(f"event_count is a number from 0 up, not {count!r}")
+        raise InvalidInputError(f"event_count must be a whole number of at least 0, not {count!r}")

@@ -31,7 +31,9 @@ def hook_created(write: Write) -> Outcome:
     run = the_run(write)
     refuse_on_ended(write, run)
     if write.correlation_id in run.decided_hooks:
-        raise EntityConflictError(f"hook {write.correlation_id!r} exists, or did, or could not")
+        raise EntityConflictError(
+            f"hook {write.correlation_id!r} already exists or already had a hook_created"
+        )
     refuse_at_ceiling(write, run)
 
     run.decided_hooks.add(write.correlation_id)

@@ -81,7 +81,9 @@ class ReferenceQueue:
         `more` is always False: this World looks at everything.
         """
         if not 1 <= limit <= MAX_CLAIM:
-            raise InvalidInputError(f"a claim takes 1 to {MAX_CLAIM} messages, not {limit!r}")
+            raise InvalidInputError(
+                f"limit must be a whole number from 1 to {MAX_CLAIM}, not {limit!r}"
+            )
         check_topic(topic)
         claimed = delivery.claim(
             self._state,

@@ -73,7 +73,10 @@ class ReferenceRuns:
         ids = [*run_ids]
         check_text(*ids, reason)
         if not 1 <= len(ids) <= _MAX_CANCELLED or len({*ids}) < len(ids):
-            raise InvalidInputError(f"1 to {_MAX_CANCELLED} different runs can be cancelled")
+            raise InvalidInputError(
+                f"can cancel 1 to {_MAX_CANCELLED} different runs at once, not {len(ids)} "
+                f"({len({*ids})} different)"
+            )
         data = None if reason is None else RunCancelledData(cancel_reason=reason)
         event = RunCancelledEvent() if data is None else RunCancelledEvent(event_data=data)
         try:

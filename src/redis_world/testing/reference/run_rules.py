@@ -51,12 +51,13 @@ def run_created(write: Write) -> Outcome:
     data = write.event.event_data
     assert data is not None
     if write.run_id in write.state.runs:
-        raise EntityConflictError(f"run {write.run_id} exists")
+        raise EntityConflictError(f"run {write.run_id} already exists")
     if not write.made_id:
         age = write.at - from_ms(run_id_time(write.run_id))
         if age > _MAX_ID_AGE or age < -_MAX_ID_AHEAD:
             raise InvalidEventError(
-                f"the time in run id {write.run_id} is more than 24 hours past or 5 minutes ahead"
+                f"the time in run id {write.run_id} must be at most 24 hours in the past and "
+                "5 minutes in the future"
             )
     run = _new_run(write, data)
     return Outcome(write.append(run), shows="run")
@@ -110,7 +111,7 @@ def attr_set(write: Write) -> Outcome:
     refuse_on_ended(write, run)
     counts_once = data.writer.type == "workflow" and write.correlation_id != ""
     if counts_once and write.correlation_id in run.attribute_writes:
-        raise EntityConflictError(f"attributes were set by {write.correlation_id!r} already")
+        raise EntityConflictError(f"{write.correlation_id!r} has already set its attributes")
     refuse_at_ceiling(write, run)
     attributes = dict(run.fields["attributes"])
     for change in data.changes:
@@ -119,7 +120,10 @@ def attr_set(write: Write) -> Outcome:
         else:
             attributes[change.key] = change.value
     if len(attributes) > MAX_ATTRIBUTES:
-        raise AttributeValidationError(f"run {write.run_id} would have {len(attributes)}")
+        raise AttributeValidationError(
+            f"run {write.run_id} would have {len(attributes)} attributes; "
+            f"the limit is {MAX_ATTRIBUTES}"
+        )
     if counts_once:
         run.attribute_writes.add(write.correlation_id)
     run.fields.update(attributes=attributes, updated_at=write.at)

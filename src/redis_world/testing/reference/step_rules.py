@@ -97,7 +97,7 @@ def _run_for_new_step(write: Write) -> StoredRun:
     run = the_run(write)
     refuse_on_ended(write, run)
     if write.correlation_id in run.steps:
-        raise EntityConflictError(f"step {write.correlation_id!r} exists")
+        raise EntityConflictError(f"step {write.correlation_id!r} already exists")
     refuse_at_ceiling(write, run)
     return run
 
@@ -140,7 +140,10 @@ def _refuse_too_early(step: Entity, at: datetime) -> None:
     retry_after = step.fields.get("retry_after")
     if retry_after is not None and retry_after > at:
         seconds = max(1, math.ceil((retry_after - at) / timedelta(seconds=1)))
-        raise TooEarlyError(f"{seconds} s too early", retry_after=seconds)
+        raise TooEarlyError(
+            f"the step can't start yet: try again in {seconds} s",
+            retry_after=seconds,
+        )
 
 
 def _set_payload(write: Write, step: Entity, name: str) -> None:

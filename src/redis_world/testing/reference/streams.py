@@ -46,7 +46,7 @@ class ReferenceStreams:
         limit = self._state.config.max_payload_bytes
         for chunk in chunks:
             if not isinstance(chunk, bytes | bytearray | memoryview):
-                raise InvalidInputError(f"a chunk is bytes, not {type(chunk).__name__}")
+                raise InvalidInputError(f"a chunk must be bytes, not a {type(chunk).__name__}")
             if len(chunk) > limit:
                 raise InvalidInputError(f"a chunk has {len(chunk)} bytes; the limit is {limit}")
         if len(chunks) > _MAX_CHUNKS:
@@ -85,7 +85,7 @@ class ReferenceStreams:
             The chunks in order; empty ones have an index but are left out.
         """
         if isinstance(start_index, bool) or not isinstance(start_index, int):
-            raise InvalidInputError(f"start_index is a whole number, not {start_index!r}")
+            raise InvalidInputError(f"start_index must be a whole number, not {start_index!r}")
         length = len(self._look(run_id, name).chunks)
         index = start_index if start_index >= 0 else max(0, length + start_index)
         had_run = False

@@ -24,7 +24,7 @@ def wait_created(write: Write) -> Outcome:
     run = the_run(write)
     refuse_on_ended(write, run)
     if write.correlation_id in run.waits:
-        raise EntityConflictError(f"wait {write.correlation_id!r} exists")
+        raise EntityConflictError(f"wait {write.correlation_id!r} already exists")
     refuse_at_ceiling(write, run)
     event = write.append(run)
     run.waits[write.correlation_id] = Entity(
@@ -49,6 +49,6 @@ def wait_completed(write: Write) -> Outcome:
     if wait is None:
         raise WaitNotFoundError(write.correlation_id)
     if wait.fields["status"] == "completed":
-        raise EntityConflictError(f"wait {write.correlation_id!r} is completed")
+        raise EntityConflictError(f"wait {write.correlation_id!r} is already completed")
     wait.fields.update(status="completed", completed_at=write.at, updated_at=write.at)
     return Outcome(write.append(run), shows="wait")
