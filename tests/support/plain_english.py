@@ -98,7 +98,7 @@ BANNED: dict[str, str] = {
     # Things don't speak, think or suffer.
     r"bears?|borne": "accepts, has",
     r"says|knows": "a thing does not speak or think: reports, has, contains",
-    # Germanisms.
+    # Other words than the usual ones for time, place and belonging.
     r"(?<!left )behind(?! (?:a|the) (?:proxy|firewall|load balancer))": "after",
     r"in front of": "before",
     r"(?:the|a|its|their|each) begin": "start",
@@ -106,7 +106,6 @@ BANNED: dict[str, str] = {
     r"lies|lie|lay": "is stored, is",
     r"(?<!there )(?:is|are) no(?! longer\b| such\b| more than\b)": "is not a, has no",
     r"(?:is|are|was|were) of(?: the| a| an| its| another)?": "belongs to, comes from",
-    r"no (?:point in )?time\b(?= is)": "never",
     r"least of all": "minimum",
     r"and alike|or alike": "and similar",
     r"(?:by|of|on) (?:one's|their|its) own": "its own",
@@ -114,7 +113,7 @@ BANNED: dict[str, str] = {
     r"anew": "again",
     r"need not": "does not have to",
 }
-"""What texts do without (a pattern of whole words, in any case), and what stands there instead."""
+"""Patterns of whole words, in any case, and what to write instead."""
 
 _WHAT = re.compile(r"(?:^|[.!?]\s+)(What [a-z][^.!?]*)(?![.!?]*\?)(?=[.!]|$)")
 """A sentence whose subject is a clause: `What fails is tried again.` Questions are none."""
