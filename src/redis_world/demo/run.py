@@ -77,8 +77,8 @@ async def run_demo(options: Mapping[str, str], processes: int, view: View) -> bo
     """
     if processes and options.get("url", MEMORY).partition("://")[0] == MEMORY:
         raise ConfigurationError(
-            f"{processes} worker processes need a server: the embedded store works in one process "
-            "only. Give --url, or omit --processes"
+            "worker processes need a server: the embedded store works in one process only. "
+            "Give --url, or omit --processes"
         )
     adapter = use_redis_world(options.get("url"), **_without_url(options))
     async with adapter.world as world:
