@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
 from collections import Counter
@@ -14,7 +13,7 @@ from typing import Any, Final, Self
 import redis.asyncio
 
 from redis_world.codec import Duration, to_duration_ms
-from redis_world.config import ENVIRONMENT_PREFIX, WorldConfig
+from redis_world.config import WorldConfig, url_or_env
 from redis_world.connection import Connection
 from redis_world.errors import (
     ConfigurationError,
@@ -39,7 +38,6 @@ from redis_world.waits import Waits
 
 __all__ = ["RedisWorld"]
 
-DEFAULT_URL: Final = "memory://"
 _PARTITIONS_AT_ONCE: Final = 16
 """How many are swept at a time."""
 _SLOT_SECONDS: Final = 1.0
@@ -107,11 +105,13 @@ class RedisWorld:
 
     @classmethod
     def from_env(cls, **options: Any) -> Self:
-        """A World of `REDIS_WORLD_URL` and `REDIS_WORLD_<OPTION>`; keywords win.
+        """Make a World from `REDIS_WORLD_URL` and `REDIS_WORLD_<OPTION>`; keywords override them.
 
-        Without a URL it is the embedded store, `memory://`.
+        Raises:
+            ConfigurationError: there is no URL, or an option or the URL is invalid, or a variable
+                looks like a misspelled option. For an embedded store, `memory://` must be given.
         """
-        url = options.pop("url", None) or os.environ.get(ENVIRONMENT_PREFIX + "URL", DEFAULT_URL)
+        url = url_or_env(options.pop("url", None))
         config = WorldConfig.from_env(**options)
         return cls(url, **{name: getattr(config, name) for name in config.model_fields_set})
 

@@ -149,11 +149,19 @@ def test_what_can_not_be_looked_at(arguments: list[str], name: str, word: str, f
 
 
 def test_the_embedded_store() -> None:
-    done = doctor()
+    done = doctor("--url", "memory://")
     assert done.returncode == 0
     found = rows(done)
     assert found["version"][0] == "info"
     assert "--url" in found["version"][2]
+
+
+def test_no_url_at_all() -> None:
+    done = doctor()
+    assert done.returncode == 2
+    (found,) = rows(done).values()
+    assert found[0] == "error"
+    assert "REDIS_WORLD_URL is not set" in found[1]
 
 
 def test_json(healthy: Server) -> None:

@@ -117,7 +117,8 @@ async def test_the_environment_says_where_and_how(
         assert (await world.runs.get(run_id)).run_id == run_id
 
 
-async def test_without_a_variable_it_is_the_embedded_store() -> None:
+async def test_the_embedded_store_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_WORLD_URL", "memory://")
     async with RedisWorld.from_env(namespace="from-env") as world:
         assert world.config.namespace == "from-env"
         run_id = await new_run(world)

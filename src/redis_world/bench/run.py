@@ -19,9 +19,10 @@ from redis_world.bench.limits import Busy
 from redis_world.bench.measurements import Bench, OnProgress, parameters
 from redis_world.bench.observer import Observer, observing
 from redis_world.bench.workload import EVENTS_PER_RUN, PAYLOAD_BYTES, STEPS
+from redis_world.config import url_or_env
 from redis_world.errors import WorldError, WorldUnavailableError
 from redis_world.keys import pattern_of
-from redis_world.world import DEFAULT_URL, RedisWorld
+from redis_world.world import RedisWorld
 
 __all__ = ["Report", "fresh_namespace", "run_bench"]
 
@@ -79,7 +80,7 @@ async def run_bench(
     SIGINT, SIGTERM and SIGHUP cancel the benchmark; it removes the namespace then, too.
 
     Args:
-        url: the URL of the server; None: the embedded store.
+        url: the URL of the server; None: `REDIS_WORLD_URL`.
         namespace: a namespace that does not exist; None: a random one.
         seconds: how long it takes, approximately; longer where calls are slow.
         on_progress: called after each round with the current measurement, the number of finished
@@ -92,7 +93,7 @@ async def run_bench(
     """
     is_fresh = namespace is None
     namespace = namespace or fresh_namespace()
-    url = url or DEFAULT_URL
+    url = url_or_env(url)
     world = RedisWorld.from_env(url=url, namespace=namespace)
     with Interrupts() as interrupts:
         async with observing(url, world.config) as observer:

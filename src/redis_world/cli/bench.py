@@ -46,7 +46,7 @@ def bench(
 
     Figures are medians over several rounds, with the lowest and the highest;
     "round trips" tells them as multiples of a read that finds nothing.
-    Without --url it measures the embedded store.
+    With --url memory:// it measures the embedded store.
     """
     output = Output.choose(as_json=as_json)
     try:

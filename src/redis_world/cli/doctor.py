@@ -18,9 +18,8 @@ from rich.text import Text
 from redis_world.checkup import Finding, Level, check_up, worst
 from redis_world.cli import app
 from redis_world.cli.options import Namespace, Url, world_options
-from redis_world.config import WorldConfig
+from redis_world.config import WorldConfig, url_or_env
 from redis_world.errors import ConfigurationError
-from redis_world.world import DEFAULT_URL
 
 __all__ = ["doctor"]
 
@@ -63,11 +62,11 @@ def doctor(
 def _find(url: str | None, namespace: str | None) -> list[Finding]:
     try:
         config = WorldConfig.from_env(**world_options(None, namespace))
-        return asyncio.run(check_up(url or DEFAULT_URL, config=config))
+        return asyncio.run(check_up(url_or_env(url), config=config))
     except ConfigurationError as error:
         # A finding like others: whoever reads the JSON need not know of another form.
         text = str(error)
-        advice = "mend the option, or its variable REDIS_WORLD_<OPTION>"
+        advice = "fix the option or its environment variable REDIS_WORLD_<OPTION>"
         return [Finding(name="configuration", level="error", text=text, advice=advice)]
 
 

@@ -1,8 +1,9 @@
 """URLs of servers, clusters and Sentinels.
 
-`redis://`, `rediss://` and `unix://` are as redis-py has them. `redis+cluster://` names one or
-more nodes, `redis+sentinel://` one or more Sentinels and behind the first slash their service;
-with `rediss+` they are reached by TLS.
+`redis://`, `rediss://` (TLS) and `unix://` are as in redis-py. `redis+cluster://` names one or
+more nodes of a cluster. `redis+sentinel://` names one or more Sentinels and, after the first
+slash, their service. `rediss+` does the same with TLS. In each of them `valkey` may stand for
+`redis`, and `valkeys` for `rediss`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from redis_world.values import shown
 
 __all__ = ["MEMORY", "Place", "name_of_memory", "parse_url", "refuse_decoding"]
 
-_PLAIN: Final = (MEMORY, "redis", "rediss", "unix")
+_BASES: Final = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
+"""What a scheme may begin with, and how redis-py calls it."""
+_PLAIN: Final = (MEMORY, "unix", *_BASES)
 _SEVERAL: Final = {"cluster": 6379, "sentinel": 26379}
 """Kinds of servers that have several addresses, and the port that each has by default."""
 _HOST: Final = r"(?:[\w. -]+|\[[0-9a-fA-F:.]+\])(?::\d+)?"
@@ -29,12 +32,13 @@ _LONGEST: Final = 300
 _OPTION: Final = re.compile(r"[a-z_]+=")
 _OPTION_ERROR: Final = re.compile(r"Invalid value for '[a-z_]{1,40}' in connection URL\.")
 _ESCAPE: Final = (
-    "special characters of a user or password are written as %2F for /, %23 for #, %3F for ?, "
-    "%40 for @"
+    "Escape special characters of a user or password: %2F for /, %23 for #, %3F for ?, %40 for @"
 )
-_SCHEMES: Final = (
-    *_PLAIN,
-    *(f"{base}+{kind}" for kind in _SEVERAL for base in ("redis", "rediss")),
+_SCHEMES: Final = (*_PLAIN, *(f"{base}+{kind}" for kind in _SEVERAL for base in _BASES))
+_EXAMPLES: Final = (
+    "redis://localhost:6379/0, rediss://host:6379/0 (TLS), unix:///path/to/socket, "
+    "redis+cluster://host:6379,host:6379, redis+sentinel://host:26379,host:26379/service "
+    "or memory://"
 )
 
 
@@ -47,6 +51,7 @@ class Place(NamedTuple):
         hosts: all of several addresses.
         service: of Sentinels.
         database: of the servers that Sentinels name.
+        scheme: as the URL has it.
     """
 
     kind: str
@@ -54,6 +59,7 @@ class Place(NamedTuple):
     hosts: list[tuple[str, int]]
     service: str
     database: int = 0
+    scheme: str = ""
 
     def url_of(self, host: str, port: int) -> str:
         """The same URL of another address."""
@@ -68,24 +74,26 @@ def parse_url(url: str) -> Place:
     """Take a URL apart.
 
     Raises:
-        ConfigurationError: it is none of a server; the text tells no secret of it.
+        ConfigurationError: it is invalid; the text has no user and no password.
     """
     if not isinstance(url, str):
-        raise ConfigurationError(f"the URL is text, not {shown(url)}")
+        raise ConfigurationError(f"the URL must be text, not {shown(url)}")
     url = str.__str__(url)
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in _SCHEMES:
-        known = ", ".join(f"{name}://" for name in _SCHEMES)
         raise ConfigurationError(
-            f"{_without_secrets(url)!r} is no URL of a server: they begin with one of {known}"
+            f"{_without_secrets(url)!r} is not the URL of a server. Use one like {_EXAMPLES}; "
+            "valkey:// and valkeys:// work like redis:// and rediss://"
         )
     _refuse_unescaped(url, scheme)
     if scheme == MEMORY:
-        return Place(MEMORY, url, [], "")
+        return Place(MEMORY, url, [], "", scheme=scheme)
     base, _, kind = scheme.partition("+")
+    base = _BASES.get(base, base)
     if not kind:
-        _check(url, url)
-        return Place(scheme, url, [], "")
+        plain = f"{base}://{rest}"
+        _check(plain, url)
+        return Place(base, plain, [], "", scheme=scheme)
     user, at, behind = rest.rpartition("@")
     addresses, slash, end = behind.partition("/")
     if not slash:
@@ -98,16 +106,18 @@ def parse_url(url: str) -> Place:
         service, database = "", path.strip("/")
         if database not in ("", "0"):
             raise ConfigurationError(
-                f"{_without_secrets(url)!r} is no URL of a cluster, which has no database but 0"
+                f"{_without_secrets(url)!r} names a database, but a cluster has only database 0: "
+                "leave it out"
             )
     elif not service:
         raise ConfigurationError(
-            f"{_without_secrets(url)!r} names no service: redis+sentinel://host:26379/service"
+            f"{_without_secrets(url)!r} names no service of the Sentinels: add it after a slash, "
+            "as in redis+sentinel://host:26379/service"
         )
     host = f"[{hosts[0][0]}]" if ":" in hosts[0][0] else hosts[0][0]
     plain = f"{base}://{user}{at}{host}:{hosts[0][1]}/{database}{question}{options}"
     _check(plain, url)
-    return Place(kind, plain, hosts, service, int(database or "0"))
+    return Place(kind, plain, hosts, service, int(database or "0"), scheme)
 
 
 def _address(text: str, default_port: int, url: str) -> tuple[str, int]:
@@ -116,7 +126,8 @@ def _address(text: str, default_port: int, url: str) -> tuple[str, int]:
         host, port = text, str(default_port)
     if not host or not port.isdecimal():
         raise ConfigurationError(
-            f"{_without_secrets(url)!r} is no URL of a server: an address is host or host:port"
+            f"{_without_secrets(url)!r} is not the URL of a server: each address must be host or "
+            "host:port"
         )
     return host.strip("[]"), int(port)
 
@@ -129,15 +140,15 @@ def _check(url: str, shown: str) -> None:
         # The error may quote what stands where the port should, as part of a password does.
         reason = str(error)
         if not _OPTION_ERROR.fullmatch(reason):
-            reason = f"its address can't be read; {_ESCAPE}"
+            reason = f"the host or port is invalid. {_ESCAPE}"
         raise ConfigurationError(
-            f"{_without_secrets(shown)!r} is no URL of a server: {reason}"
+            f"{_without_secrets(shown)!r} is not the URL of a server: {reason}"
         ) from None
     database = urlsplit(url).path.strip("/")
     if not url.startswith("unix:") and database and not database.isdecimal():
         raise ConfigurationError(
-            f"{_without_secrets(shown)!r} is no URL of a server: the slash is followed by a "
-            "database number"
+            f"{_without_secrets(shown)!r} is not the URL of a server: only the number of a "
+            "database may follow the slash"
         )
     refuse_decoding(dict(options))
 
@@ -169,11 +180,14 @@ def _refuse_unescaped(url: str, scheme: str) -> None:
         in_query = "@" in parts.query and not (scheme in _PLAIN and _OPTION.match(parts.query))
         if not (parts.fragment or in_path or in_query):
             return
-    raise ConfigurationError(f"{_without_secrets(url)!r} is no URL of a server: {_ESCAPE}")
+    raise ConfigurationError(
+        f"{_without_secrets(url)!r} is not the URL of a server: it has a stray /, #, ? or @. "
+        f"{_ESCAPE}"
+    )
 
 
 def name_of_memory(url: str) -> str:
-    """The URL of an embedded store without a user and a password, which it has no need of."""
+    """The URL of an embedded store without a user and a password, which it does not need."""
     parts = urlsplit(url)
     return f"{MEMORY}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -186,5 +200,5 @@ def refuse_decoding(options: Mapping[str, Any]) -> None:
     """
     if str(options.get("decode_responses", False)).lower() not in {"false", "0", "no", ""}:
         raise ConfigurationError(
-            "decode_responses=True would break binary payloads: make the client without it"
+            "decode_responses=True would corrupt binary payloads: remove it from the URL or client"
         )

@@ -80,7 +80,7 @@ async def run_demo(options: Mapping[str, str], processes: int, view: View) -> bo
             "worker processes need a server: the embedded store works in one process only. "
             "Give --url, or omit --processes"
         )
-    adapter = use_redis_world(options.get("url"), **_without_url(options))
+    adapter = use_redis_world(options.get("url", f"{MEMORY}://"), **_without_url(options))
     async with adapter.world as world:
         # Imported no sooner: a registry asks for the World at once, and an older one, of an
         # earlier demo in this process, is asked to do it again.

@@ -438,7 +438,7 @@ async def _until_one_ends(*ways: Coroutine[Any, Any, None]) -> None:
 
 def _address(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
-    if parts.scheme != "redis" or not parts.hostname:
+    if parts.scheme not in ("redis", "valkey") or not parts.hostname:
         raise ValueError(
             f"a proxy needs a redis:// URL of a server on plain TCP, not {parts.scheme}:// with "
             f"host {parts.hostname}"

@@ -41,7 +41,7 @@ def use_redis_world(
     of the command line it changes nothing either: the command chooses the World.
 
     Args:
-        url: where the server is; None: `REDIS_WORLD_URL`, else the embedded store.
+        url: the URL of the server; None: `REDIS_WORLD_URL`.
         world: a `RedisWorld` instead of a URL.
         options: see `WorldConfig`.
 
@@ -49,7 +49,7 @@ def use_redis_world(
         The World that the SDK uses now; its `worker()` creates a worker.
 
     Raises:
-        ConfigurationError: an option or the URL can't be used.
+        ConfigurationError: there is no URL, or an option or the URL is invalid.
     """
     if _pinned is not None:
         return _pinned
