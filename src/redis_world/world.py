@@ -111,9 +111,11 @@ class RedisWorld:
             ConfigurationError: there is no URL, or an option or the URL is invalid, or a variable
                 looks like a misspelled option. For an embedded store, `memory://` must be given.
         """
-        url = url_or_env(options.pop("url", None))
+        url = options.pop("url", None)
         config = WorldConfig.from_env(**options)
-        return cls(url, **{name: getattr(config, name) for name in config.model_fields_set})
+        return cls(
+            url_or_env(url), **{name: getattr(config, name) for name in config.model_fields_set}
+        )
 
     @property
     def connection(self) -> Connection:

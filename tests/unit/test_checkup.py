@@ -913,4 +913,4 @@ async def test_a_frozen_node_of_a_cluster_is_named() -> None:
             finally:
                 os.kill(node.pid, signal.SIGCONT)
             assert (finding.name, finding.level) == ("connection", "error")
-            assert f"node {node.host}:{node.port}: " in finding.text
+            assert f"The server at {node.host}:{node.port} did not answer" in finding.text

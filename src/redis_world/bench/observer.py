@@ -12,6 +12,7 @@ from redis_world.bench.limits import Usage
 from redis_world.checkup.nodes import Nodes
 from redis_world.config import WorldConfig
 from redis_world.connection.cluster import ClusterRoutes
+from redis_world.connection.diagnosis import explain
 from redis_world.connection.refusals import translate
 from redis_world.connection.sender import Reply, scan
 from redis_world.connection.source import Source
@@ -135,7 +136,7 @@ async def observing(url: str, config: WorldConfig) -> AsyncIterator[Observer]:
                 nodes = Nodes([client])
             await nodes.ask_each(("PING",))
         except (redis.exceptions.RedisError, OSError, TypeError) as error:
-            raise translate(error, where=where) from error
+            raise await explain(error, where=where) from None
         yield Observer(nodes, where, is_memory=source.is_memory)
 
 

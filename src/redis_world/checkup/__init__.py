@@ -22,7 +22,9 @@ from redis_world.checkup.finding import LEVELS, Finding, Level, worst
 from redis_world.checkup.nodes import Nodes
 from redis_world.config import WorldConfig
 from redis_world.connection.cluster import ClusterRoutes
-from redis_world.connection.refusals import is_passing, translate
+from redis_world.connection.diagnosis import explain
+from redis_world.connection.refusals import is_passing, mark
+from redis_world.connection.sentinels import SentinelPool, meet_sentinels
 from redis_world.connection.source import Source
 from redis_world.errors import ConfigurationError
 from redis_world.lua import ScriptLibrary, default_library
@@ -70,8 +72,8 @@ async def check_up(
             findings.append(await _reach(nodes, where))
             if findings[0].level == "ok":
                 await _look(nodes, source, config, library or default_library(), findings)
-    except (redis.exceptions.RedisError, OSError) as error:
-        findings.append(_unreachable(error, where))
+    except (redis.exceptions.RedisError, ConfigurationError, OSError) as error:
+        findings.append(await _unreachable(error, where))
     return findings
 
 
@@ -80,6 +82,9 @@ async def _nodes(source: Source, config: WorldConfig) -> AsyncIterator[Nodes]:
     """The server, or the masters of a cluster, with clients of their own."""
     if not source.is_cluster:
         async with contextlib.aclosing(source.client()) as own:
+            pool = own.connection_pool
+            if isinstance(pool, SentinelPool):
+                await meet_sentinels(pool)
             yield Nodes([own])
         return
     async with contextlib.aclosing(ClusterRoutes(source, config, _restore_nothing)) as routes:
@@ -96,7 +101,7 @@ async def _reach(nodes: Nodes, where: str) -> Finding:
     try:
         took = [await _ping(nodes) for _ in range(1 + _PINGS)]
     except Exception as error:  # noqa: BLE001 - whatever connecting fails with, as in `open`
-        return _unreachable(error, where)
+        return await _unreachable(error, where)
     # The first one connects.
     median = round(statistics.median(took[1:]), 3)
     return Finding(
@@ -113,12 +118,12 @@ async def _ping(nodes: Nodes) -> float:
     for reply in await nodes.ask_each(("PING",)):
         # Other refusals are answers: of a user who may not ping, of a server that can't write.
         if is_passing(reply):
-            raise reply
+            raise mark(reply, nodes.clients[0].connection_pool)
     return (time.perf_counter() - began) * 1000
 
 
-def _unreachable(error: Exception, where: str) -> Finding:
-    known = translate(error, where=where)
+async def _unreachable(error: Exception, where: str) -> Finding:
+    known = await explain(error, where=where)
     if isinstance(known, ConfigurationError):
         advice = "give user and password in the URL: redis://user:password@host:port/0"
         if not isinstance(error, redis.exceptions.AuthenticationError):

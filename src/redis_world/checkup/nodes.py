@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import redis.asyncio
-import redis.exceptions
 
 from redis_world.connection import Command
 from redis_world.connection.cluster import ask_by_owner, slot_of
@@ -49,15 +48,7 @@ class Nodes:
         found = await asyncio.gather(
             *(round_trip(each, [command]) for each in self.clients), return_exceptions=True
         )
-        for client, result in zip(self.clients, found, strict=True):
+        for result in found:
             if isinstance(result, BaseException):
-                raise self._named(client, result)
+                raise result
         return [replies[0] for replies in found if not isinstance(replies, BaseException)]
-
-    def _named(self, client: redis.asyncio.Redis, error: BaseException) -> BaseException:
-        """An error that tells its node, where there are several."""
-        lost = redis.exceptions.ConnectionError | redis.exceptions.TimeoutError
-        if len(self.clients) == 1 or not isinstance(error, lost):
-            return error
-        node = "{host}:{port}".format_map(client.connection_pool.connection_kwargs)
-        return type(error)(f"node {node}: {error}")

@@ -32,6 +32,7 @@ import redis.exceptions
 from redis_world.config import WorldConfig
 from redis_world.connection.blocking import SyncCaller
 from redis_world.connection.cluster import ClusterRoutes, ask_by_owner, fence_of, slot_of
+from redis_world.connection.diagnosis import explain
 from redis_world.connection.refusals import is_elsewhere, is_lost, translate
 from redis_world.connection.sender import (
     Command,
@@ -257,20 +258,21 @@ class Connection:
             return
         async with state.opening:
             if state.is_over:
-                raise WorldClosedError("the World was closed meanwhile")
+                raise WorldClosedError("the World was closed during the call")
             if not state.opened:
                 await state.guard()
                 try:
                     await self._open(state.routes)
                     if state.is_over:
-                        raise WorldClosedError("the World was closed meanwhile")  # noqa: TRY301
+                        raise WorldClosedError("the World was closed during the call")  # noqa: TRY301
                 except BaseException as error:
                     # It connects again at the next try; there may be none.
                     for client in state.routes.clients:
                         with contextlib.suppress(Exception):
                             await client.connection_pool.disconnect()
                     if isinstance(error, Exception):
-                        raise translate(error, where=self.describe()) from error
+                        # Its text tells what happened; redis-py's trace would bury it.
+                        raise await explain(error, where=self.describe()) from None
                     raise
                 state.opened = True
 
@@ -298,7 +300,13 @@ class Connection:
         """Check the masters, load the scripts and pin the namespace."""
         now = 0
         for client in routes.masters:
-            now = await check_server(client, self.config, self._library, self.describe())
+            now = await check_server(
+                client,
+                self.config,
+                self._library,
+                self._source.address(client),
+                is_of_cluster=self._source.is_cluster,
+            )
         self.observe_server_time(now)
         home = routes.client_of(self.keys.meta)
         await pin_namespace(home, self.config, self._library, seconds=seconds)
@@ -418,7 +426,7 @@ class Connection:
                     for key in some:
                         yield key
             except (redis.exceptions.RedisError, OSError) as error:
-                raise translate(error, where=self._source.describe(client)) from error
+                raise translate(error, where=self._source.address(client)) from None
 
     def server_time(self) -> int:
         """The server's time in ms, as far as this process knows it."""
@@ -485,8 +493,8 @@ class Connection:
         client = routes.client_of(self.keys.meta)
         if await pin_namespace(client, self.config, self._library, seconds=0):
             logger.error(
-                "the server at %s has lost namespace %r with all that was in it",
-                self._source.describe(client),
+                "the server at %s has lost namespace %r with all its data",
+                self._source.address(client),
                 self.config.namespace,
                 extra={"event": "namespace.lost", "namespace": self.config.namespace},
             )
@@ -503,7 +511,8 @@ def _leave_parent() -> None:
         connection.leave_parent()
 
 
-os.register_at_fork(after_in_child=_leave_parent)
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_leave_parent)
 
 
 async def _close_with_the_loop(routes: _Routes) -> AsyncGenerator[None, None]:

@@ -15,7 +15,7 @@ import redis.exceptions
 from redis.crc import key_slot
 
 from redis_world.config import WorldConfig
-from redis_world.connection.refusals import is_elsewhere
+from redis_world.connection.refusals import NoNodeError, is_elsewhere, is_lost, mark
 from redis_world.connection.sender import Command, Patience, Reply, Request, Sender, round_trip
 from redis_world.connection.slots import SLOTS, Address, owners_of
 from redis_world.connection.source import Source, close
@@ -199,18 +199,21 @@ class ClusterRoutes:
     async def _ask_for_owners(self) -> list[Address | None]:
         """The owner of each slot, as the first node tells that answers."""
         places = dict.fromkeys([*(each for each in self._owners if each), *self._source.seeds])
-        error: Exception = redis.exceptions.ConnectionError("the cluster has no node")
+        errors: dict[str, Exception] = {}
         for address in places:
+            client = self._client(address)
             try:
                 async with asyncio.timeout(self._config.connect_timeout):
-                    (reply,) = await round_trip(self._client(address), [("CLUSTER", "SLOTS")])
-            except (redis.exceptions.RedisError, OSError, TimeoutError) as lost:
-                error = lost
-                continue
-            if isinstance(reply, Exception):
-                error = reply
-                continue
-            return owners_of(reply, address)
-        if isinstance(error, TimeoutError):
-            raise redis.exceptions.TimeoutError("no node of the cluster answers")
-        raise error
+                    (reply,) = await round_trip(client, [("CLUSTER", "SLOTS")])
+            except TimeoutError:
+                reply = redis.exceptions.TimeoutError()
+            except (redis.exceptions.RedisError, OSError) as lost:
+                reply = lost
+            if not isinstance(reply, Exception):
+                return owners_of(reply, address)
+            errors["{}:{}".format(*address)] = mark(reply, client.connection_pool)
+        # A node that refuses tells more than those that are away.
+        refusals = [each for each in errors.values() if not is_lost(each)]
+        if refusals or len(errors) == 1:
+            raise [*refusals, *errors.values()][0]
+        raise NoNodeError("no node of the cluster can be reached", errors)

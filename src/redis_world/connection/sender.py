@@ -21,12 +21,15 @@ from redis_world.connection.refusals import (
     is_lost,
     is_passing,
     lacks_script,
+    mark,
+    reason_of,
     translate,
 )
 from redis_world.connection.wires import WirePool
 from redis_world.errors import InvalidInputError, NotDurableError, WorldClosedError
 from redis_world.lua import Argument, Script
 from redis_world.text import utf8
+from redis_world.values import shown
 
 __all__ = ["Command", "Patience", "Reply", "Sender", "encode", "round_trip"]
 
@@ -203,7 +206,10 @@ class Sender:
             self._fail(batch, WorldClosedError("the event loop ended the call"))
             raise
         except Exception as error:  # noqa: BLE001 - every caller of the batch gets it
-            self._fail(batch, translate(error))
+            self._fail(batch, self._translated(error))
+
+    def _translated(self, error: Exception) -> Exception:
+        return translate(mark(error, self._client.connection_pool))
 
     def _fail(self, batch: list[Request], error: Exception) -> None:
         for request in batch:
@@ -229,9 +235,9 @@ class Sender:
                 if not batch:
                     return
             logger.debug(
-                "%d calls are sent again: %s",
+                "retrying %d calls: %s",
                 len(batch),
-                error,
+                reason_of(error),
                 extra={"event": "redis.resent", "count": len(batch)},
             )
 
@@ -260,7 +266,7 @@ class Sender:
                     else next(filter(self._may_be_done_later, replies), None)
                 )
                 if passing is None:
-                    _answer(request, replies, refusal)
+                    self._answer(request, replies, refusal)
                 else:
                     reason = passing
                     left.append(request)
@@ -275,6 +281,14 @@ class Sender:
             # The other connections may lead to a server that is gone, or a primary no more.
             await self._client.connection_pool.disconnect(inuse_connections=False)
         return left, reason
+
+    def _answer(self, request: Request, replies: list[Reply], refusal: Exception | None) -> None:
+        if request.future.done():
+            return
+        if refusal is None:
+            request.future.set_result(replies)
+        else:
+            request.future.set_exception(self._translated(refusal))
 
     def _may_be_done_later(self, reply: Reply) -> bool:
         """Whether the server has not run the command, and it, or another node, may yet."""
@@ -319,15 +333,17 @@ class Sender:
         return answered
 
     def _tell_not_durable(self, request: Request, reply: Reply) -> None:
-        place, seconds = self._config.durability, self._config.durability_timeout
+        who = "a replica" if self._config.durability == "replica" else "the disk"
+        seconds = self._config.durability_timeout
         if reply[0] == b"OK":
             text = (
-                f"no {place} had the write within {seconds} s: it is stored, and may yet be lost"
+                f"{who} did not confirm the write within {seconds} s: it is stored, "
+                "and may yet be lost"
             )
         else:
             # A refusal has stored nothing, but who believes it may rely on what others have.
             text = (
-                f"no {place} had all writes before this one within {seconds} s: what its answer, "
+                f"{who} did not confirm the earlier writes within {seconds} s: what its answer, "
                 f"{reply[0].decode()}, rests on may yet be lost"
             )
         if not request.future.done():
@@ -342,12 +358,16 @@ async def round_trip(
     """Send commands once, packed already or not; their replies in order, errors among them."""
     pool = client.connection_pool
     if isinstance(pool, WirePool):
-        replies = await pool.ask(commands, packed)
+        try:
+            replies = await pool.ask(commands, packed)
+        except (redis.exceptions.RedisError, OSError) as error:
+            mark(error, pool)
+            raise
         for place, command in enumerate(commands):
             reply = replies[place]
             if isinstance(reply, redis.exceptions.ConnectionError):
                 # A server that is starting, or knows no such user, has answered all alike.
-                raise reply
+                raise mark(reply, pool)
             # Of commands in bytes replies are raw, as redis-py has it, too.
             if isinstance(command[0], str) and not isinstance(reply, Exception):
                 replies[place] = _as_redis_py(client, command[0], reply)
@@ -513,13 +533,4 @@ def _encode_argument(part: Argument) -> Argument:
         return part.encode() if part.isascii() else utf8(part)
     if isinstance(part, bytes | int | float) and not isinstance(part, bool):
         return part
-    raise InvalidInputError(f"{part!r} is neither text nor bytes nor a number")
-
-
-def _answer(request: Request, replies: list[Reply], refusal: Exception | None) -> None:
-    if request.future.done():
-        return
-    if refusal is None:
-        request.future.set_result(replies)
-    else:
-        request.future.set_exception(translate(refusal))
+    raise InvalidInputError(f"an argument must be text, bytes or a number, not {shown(part)}")

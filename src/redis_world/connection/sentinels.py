@@ -1,10 +1,13 @@
-"""Sentinels, who say which server is the master."""
+"""Sentinels, which know the server that is the master."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import redis.asyncio.sentinel
 import redis.exceptions
 
+from redis_world.connection.refusals import NoNodeError, is_unknown_command, mark, uses_tls
 from redis_world.connection.wires import WirePool
 from redis_world.errors import ConfigurationError
 
@@ -14,6 +17,16 @@ __all__ = ["SentinelPool", "meet_sentinels"]
 class SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, WirePool):
     """Asks the Sentinels for the master, and lets callers wait for a free connection."""
 
+    async def get_master_address(self) -> Any:
+        """Where the master is now; the error of redis-py would show its objects."""
+        try:
+            return await super().get_master_address()  # type: ignore[no-untyped-call]
+        except redis.asyncio.sentinel.MasterNotFoundError:
+            raise redis.asyncio.sentinel.MasterNotFoundError(
+                f"no Sentinel of {', '.join(_addresses(self))} names a master of the service "
+                f"{self.service_name!r}"
+            ) from None
+
     async def disconnect(self, inuse_connections: bool = True) -> None:  # noqa: FBT001
         await super().disconnect(inuse_connections)
         if inuse_connections:
@@ -22,24 +35,52 @@ class SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, WirePool):
             await self.sentinel_manager.aclose()
 
 
+def _addresses(pool: SentinelPool) -> list[str]:
+    return [_address(each) for each in pool.sentinel_manager.sentinels]
+
+
+def _address(sentinel: redis.asyncio.Redis) -> str:
+    return "{host}:{port}".format_map(sentinel.connection_pool.connection_kwargs)
+
+
 async def meet_sentinels(pool: SentinelPool) -> None:
     """Find a Sentinel that watches the service; its master may be away at the moment.
 
     Raises:
         redis.exceptions.RedisError: none of the Sentinels answers.
-        ConfigurationError: those that answer watch no such service.
+        ConfigurationError: those that answer watch no such service, or are no Sentinels.
     """
-    failure: Exception | None = None
-    has_answer = False
+    failures: dict[str, Exception] = {}
+    refusals: list[Exception] = []
+    strangers: list[str] = []
+    unaware: list[str] = []
     for sentinel in pool.sentinel_manager.sentinels:
+        name = _address(sentinel)
         try:
             address = await sentinel.sentinel_get_master_addr_by_name(pool.service_name)
         except (redis.exceptions.RedisError, OSError) as error:
-            failure = error
+            failures[name] = mark(error, sentinel.connection_pool)
+            if is_unknown_command(error):
+                strangers.append(name)
+            elif isinstance(
+                error, redis.exceptions.AuthenticationError | redis.exceptions.ResponseError
+            ):
+                refusals.append(error)
             continue
         if address is not None:
             return
-        has_answer = True
-    if has_answer or failure is None:
-        raise ConfigurationError(f"the Sentinels watch no service named {pool.service_name!r}")
-    raise failure
+        unaware.append(name)
+    if unaware:
+        raise ConfigurationError(
+            f"the Sentinels at {', '.join(unaware)} watch no service named "
+            f"{pool.service_name!r}: correct the name in the URL, redis+sentinel://host:port/service"
+        )
+    if strangers:
+        base = "rediss" if uses_tls(pool) else "redis"
+        raise ConfigurationError(
+            f"the server at {', '.join(strangers)} is not a Sentinel: give the addresses of "
+            f"Sentinels, whose port is usually 26379, or use {base}:// instead of {base}+sentinel://"
+        )
+    if refusals:
+        raise refusals[0]
+    raise NoNodeError("no Sentinel can be reached", failures)

@@ -1,4 +1,4 @@
-"""What a server has to be, and what a namespace on it was made as."""
+"""What a server must be, and how a namespace on it was created."""
 
 from __future__ import annotations
 
@@ -12,24 +12,43 @@ import redis.asyncio
 import redis.exceptions
 
 from redis_world.config import WorldConfig
-from redis_world.connection.refusals import first_refusal, is_lost, is_passing
+from redis_world.connection.needs import needs_of
+from redis_world.connection.refusals import (
+    first_refusal,
+    is_lost,
+    is_passing,
+    is_sentinel,
+    mark,
+)
 from redis_world.connection.sender import Command, Patience, Reply, round_trip
+from redis_world.connection.wires import WirePool
 from redis_world.errors import ConfigurationError
-from redis_world.keys import SCHEMA, meta_key
+from redis_world.keys import SCHEMA, Partitions, meta_key
 from redis_world.lua import ScriptLibrary
 
 __all__ = ["MIN_VERSIONS", "check_server", "pin_namespace"]
 
 logger = logging.getLogger(__name__)
 
+
 MIN_VERSIONS: Final = {"redis": (7, 0), "valkey": (8, 0)}
 
 
 async def check_server(
-    client: redis.asyncio.Redis, config: WorldConfig, library: ScriptLibrary, where: str
+    client: redis.asyncio.Redis,
+    config: WorldConfig,
+    library: ScriptLibrary,
+    where: str,
+    *,
+    is_of_cluster: bool = False,
 ) -> int:
-    """Check a server and load the scripts into it; its time in ms."""
-    # In front of the scripts: from a stranger a server takes no more than a few bytes, and hangs
+    """Check a server and load the scripts into it; its time in ms.
+
+    Raises:
+        ConfigurationError: it is not a server that a World can use; the text says why.
+        redis.exceptions.RedisError: it does not answer, or refuses a command.
+    """
+    # Before the scripts: from a stranger a server takes no more than a few bytes, and hangs
     # up on the rest, so that nobody would be told about the password.
     asked: list[Command] = [
         ("TIME",),
@@ -38,7 +57,37 @@ async def check_server(
         ("SCRIPT", "EXISTS", *(script.sha for script in library)),
     ]
     # One that is starting is waited for; one that is not there may be a wrong address.
-    now, server, memory, loaded = await _ask_until(is_passing, client, asked, config.retry_timeout)
+    now, server, memory, loaded = await _ask_until(
+        is_passing,
+        client,
+        asked,
+        config.retry_timeout,
+        # An embedded server has no INFO, and an ACL may deny it: then nothing is known.
+        look=lambda replies: _check_kind(replies[1], where),
+    )
+    if isinstance(server, dict) and not is_of_cluster and _mode_of(server) == "cluster":
+        await _check_slots(client, config)
+    await _load(client, config, library, loaded, where)
+    if isinstance(memory, dict):
+        _check_eviction(memory)
+    if config.durability == "disk":
+        (reply,) = await round_trip(client, [("WAITAOF", 1, 0, 1)])
+        if isinstance(reply, Exception):
+            raise ConfigurationError(
+                "durability='disk' needs Redis 7.2 or Valkey 8 with `appendonly yes`, but the "
+                f"server at {where} refuses WAITAOF: {reply}"
+            )
+    return int(now[0]) * 1000 + int(now[1]) // 1000
+
+
+async def _load(
+    client: redis.asyncio.Redis,
+    config: WorldConfig,
+    library: ScriptLibrary,
+    loaded: Reply,
+    where: str,
+) -> None:
+    """Load what scripts the server does not have; ask first whether it has what they use."""
     # Of a server that does not tell, they are all loaded.
     known = loaded if isinstance(loaded, list) and len(loaded) == len([*library]) else ()
     lacking: list[Command] = [
@@ -46,21 +95,21 @@ async def check_server(
         for script, is_there in zip_longest(library, known)
         if not is_there
     ]
-    if lacking:
-        await _ask_until(is_passing, client, lacking, config.retry_timeout)
-    # An embedded server has no INFO, and an ACL may deny it: then nothing is known.
-    if isinstance(server, dict):
-        _check_version(server)
-    if isinstance(memory, dict):
-        _check_eviction(memory)
-    if config.durability == "disk":
-        (reply,) = await round_trip(client, [("WAITAOF", 1, 0, 1)])
-        if isinstance(reply, Exception):
+    if not lacking:
+        return
+    needs = needs_of(library)
+    # In the same round trip. The embedded server is known.
+    probe: list[Command] = [needs.probe()] if isinstance(client.connection_pool, WirePool) else []
+
+    def look(replies: list[Reply]) -> None:
+        missing = needs.missing(replies[0]) if probe else []
+        if missing:
             raise ConfigurationError(
-                "durability='disk' needs Redis 7.2 or Valkey 8 with `appendonly yes`: "
-                f"the server at {where} says {reply}"
+                f"the server at {where} lacks what the scripts need ({', '.join(missing)}): "
+                "use Redis 7.0, Valkey 8.0 or newer"
             )
-    return int(now[0]) * 1000 + int(now[1]) // 1000
+
+    await _ask_until(is_passing, client, [*probe, *lacking], config.retry_timeout, look=look)
 
 
 async def pin_namespace(
@@ -92,8 +141,8 @@ async def pin_namespace(
     schema, partitions = int(reply[1]), int(reply[2])
     if schema != SCHEMA:
         raise ConfigurationError(
-            f"namespace {namespace!r} has schema {schema}, this version of redis-world "
-            f"writes schema {SCHEMA}: install a version that knows schema {schema}, "
+            f"namespace {namespace!r} has schema {schema}, but this version of redis-world "
+            f"writes schema {SCHEMA}: install a version for schema {schema}, "
             "or use another namespace"
         )
     if partitions != config.partitions:
@@ -110,13 +159,28 @@ async def _ask_until(
     client: redis.asyncio.Redis,
     commands: list[Command],
     seconds: float,
+    *,
+    look: Callable[[list[Reply]], None] | None = None,
 ) -> list[Reply]:
-    """Ask again, for so many seconds, after trouble that passes."""
+    """Ask again, for so many seconds, after trouble that passes.
+
+    Args:
+        passes: whether it does.
+        client: of the server.
+        commands: to ask.
+        seconds: for how long.
+        look: called with all replies, before a refusal among them counts.
+    """
     patience = Patience(seconds)
     while True:
         refusal: Exception | None
         try:
             replies = await round_trip(client, commands)
+        except redis.exceptions.RedisError as error:
+            refusal = error
+        else:
+            if look is not None:
+                look(replies)
             # INFO may be denied, or not be there; likewise what only saves time.
             needed = [
                 reply
@@ -124,15 +188,40 @@ async def _ask_until(
                 if command[0] != "INFO" and command[:2] != ("SCRIPT", "EXISTS")
             ]
             refusal = first_refusal(needed)
-        except redis.exceptions.RedisError as error:
-            refusal = error
         if refusal is None:
             return replies
         if not passes(refusal) or not await patience.pause():
-            raise refusal
+            raise mark(refusal, client.connection_pool)
 
 
-def _check_version(info: Mapping[str, Any]) -> None:
+# -- what a server is ----------------------------------------------------------------------
+
+_UNFIT: Final = {"dragonfly": "Dragonfly", "keydb": "KeyDB"}
+"""Other servers that speak Redis's protocol and call themselves a Redis of some version."""
+
+
+def _check_kind(info: Reply, where: str) -> None:
+    """Refuse what is another server than a World can use, or too old."""
+    if not isinstance(info, dict):
+        return
+    if _mode_of(info) == "sentinel":
+        raise is_sentinel(f" at {where}")
+    for name, title in _UNFIT.items():
+        version = info.get(f"{name}_version", "")
+        if version or name in str(info.get("executable", "")).rpartition("/")[2]:
+            what = f"{title} {version}".strip()
+            raise ConfigurationError(
+                f"the server at {where} is {what}, which redis-world does not support: use Redis "
+                "7.0, Valkey 8.0 or newer"
+            )
+    _check_version(info, where)
+
+
+def _mode_of(info: Mapping[str, Any]) -> str:
+    return str(info.get("redis_mode") or info.get("server_mode") or "")
+
+
+def _check_version(info: Mapping[str, Any], where: str) -> None:
     """Refuse a server without `XADD key 0-*` and friends."""
     name = "valkey" if info.get("valkey_version") else "redis"
     text = str(info.get(f"{name}_version", ""))
@@ -142,17 +231,27 @@ def _check_version(info: Mapping[str, Any]) -> None:
         return
     if version and version < MIN_VERSIONS[name]:
         raise ConfigurationError(
-            f"the server is {name.capitalize()} {text}; redis-world needs Redis 7.0 or Valkey 8.0 "
-            "or newer"
+            f"the server at {where} is {name.capitalize()} {text}: use Redis 7.0, Valkey 8.0 or "
+            "newer"
         )
+
+
+async def _check_slots(client: redis.asyncio.Redis, config: WorldConfig) -> None:
+    """See that a node of a cluster, which is used alone, has all slots of the namespace."""
+    keys = [meta_key(config.namespace)]
+    keys += [each.parked for each in Partitions(config.namespace, config.partitions)]
+    replies = await round_trip(client, [("EXISTS", key) for key in keys])
+    refusal = first_refusal(replies)
+    if refusal is not None:
+        raise mark(refusal, client.connection_pool)
 
 
 def _check_eviction(info: Mapping[str, Any]) -> None:
     policy = info.get("maxmemory_policy")
     if policy is not None and policy != "noeviction":
         text = (
-            f"the server's maxmemory-policy is {policy}: when its memory is full it deletes keys "
-            "of runs. Set `maxmemory-policy noeviction`"
+            f"the server's maxmemory-policy is {policy}: a full server deletes parts of runs. "
+            "Set `maxmemory-policy noeviction`"
         )
         logger.warning(text, extra={"event": "server.evicts", "maxmemory_policy": policy})
         warnings.warn(text, RuntimeWarning, stacklevel=2)

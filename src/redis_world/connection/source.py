@@ -47,7 +47,7 @@ class Source:
         self, url: str | None, client: redis.asyncio.Redis | None, config: WorldConfig
     ) -> None:
         if (url is None) == (client is None):
-            raise ConfigurationError("a World needs either a URL or a ready client")
+            raise ConfigurationError("give a World either a URL or a ready client")
         self._client = client
         self._config = config
         self._place = Place("", "", [], "") if url is None else parse_url(url)
@@ -55,7 +55,8 @@ class Source:
             _check_client(client)
         if self.is_memory and config.durability != "memory":
             raise ConfigurationError(
-                f"{MEMORY}:// keeps nothing: durability={config.durability!r} needs a server"
+                f"{MEMORY}:// keeps nothing after its process: durability={config.durability!r} "
+                "needs a server"
             )
 
     @property
@@ -123,6 +124,12 @@ class Source:
         kwargs = {"host": "localhost", "port": 6379, **kwargs}
         return str(kwargs.get("path") or f"{kwargs.get('host')}:{kwargs.get('port')}")
 
+    def address(self, client: redis.asyncio.Redis) -> str:
+        """The address of one node of a cluster; else as `describe` has it."""
+        if not self.is_cluster:
+            return self.describe(client)
+        return "{host}:{port}".format_map(client.connection_pool.connection_kwargs)
+
     # -- inside ----------------------------------------------------------------------------
 
     def _url_of(self, node: Address | None) -> str:
@@ -186,13 +193,12 @@ def _no_retry_sync() -> Retry:
 def _check_client(client: object) -> None:
     if not isinstance(client, redis.asyncio.Redis):
         kind = f"{type(client).__module__}.{type(client).__qualname__}"
-        raise ConfigurationError(f"a ready client is a redis.asyncio.Redis, not a {kind}")
+        raise ConfigurationError(f"a ready client must be a redis.asyncio.Redis, not a {kind}")
     options = client.connection_pool.connection_kwargs
     refuse_decoding(options)
     if not {"host", "path", "server"} & set(options):
         raise ConfigurationError(
-            "this client finds its server by itself (a Sentinel's, for example): that is not "
-            "supported yet"
+            "a ready client must name one server; for Sentinels, give a redis+sentinel:// URL"
         )
 
 

@@ -94,12 +94,10 @@ def parse_url(url: str) -> Place:
         plain = f"{base}://{rest}"
         _check(plain, url)
         return Place(base, plain, [], "", scheme=scheme)
-    user, at, behind = rest.rpartition("@")
-    addresses, slash, end = behind.partition("/")
-    if not slash:
-        addresses, question, options = addresses.partition("?")
-        end = question + options
-    path, question, options = end.partition("?")
+    # The options first: they name files, whose paths have slashes.
+    place, question, options = rest.partition("?")
+    user, at, behind = place.rpartition("@")
+    addresses, _, path = behind.partition("/")
     hosts = [_address(each, _SEVERAL[kind], url) for each in addresses.split(",")]
     service, _, database = path.partition("/")
     if kind == "cluster":

@@ -137,7 +137,9 @@ class Wire(asyncio.Protocol):
         self._is_over = True
         reason = "Connection closed by server." if exc is None else str(exc)
         if not self.closed.done():
-            self.closed.set_result(redis.exceptions.ConnectionError(reason))
+            error = redis.exceptions.ConnectionError(reason)
+            error.__cause__ = exc
+            self.closed.set_result(error)
         self._connection._close()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
 
 
@@ -205,7 +207,9 @@ class _Asking(Wire):
             while (reply := reader.gets()) is not INCOMPLETE:
                 replies.append(reply)
         except redis.exceptions.InvalidResponse as error:
-            self._fail(redis.exceptions.ConnectionError(f"not a reply of Redis: {error}"))
+            lost = redis.exceptions.ConnectionError(f"not a reply of Redis: {error}")
+            lost.__cause__ = error
+            self._fail(lost)
             self.close(at_once=True)
             return
         if self._answer is None or len(replies) > self._expected:
@@ -334,7 +338,7 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
     def _check_open(self) -> None:
         """Raise if it was shut."""
         if self._is_shut:
-            raise WorldClosedError("the World was closed meanwhile")
+            raise WorldClosedError("the World was closed during the call")
 
     def _give_back(self, wire: _Asking) -> None:
         if wire.is_usable and wire in self._wires:

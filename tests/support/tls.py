@@ -1,0 +1,121 @@
+"""TLS in front of a server: certificates of a test's own, and a proxy that speaks it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import trustme
+
+__all__ = ["Authority", "listener", "tls_proxy"]
+
+HOST: Final = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Authority:
+    """Issues certificates.
+
+    Attributes:
+        ca_file: what its certificates are checked with.
+    """
+
+    ca_file: Path
+    _ca: trustme.CA
+
+    @classmethod
+    def make(cls, folder: Path) -> Authority:
+        ca = trustme.CA()
+        path = folder / "ca.pem"
+        ca.cert_pem.write_to_path(str(path))
+        return cls(path, ca)
+
+    def server(self, *names: str, until: datetime | None = None) -> ssl.SSLContext:
+        """What a server of these names presents itself with."""
+        certificate = self._ca.issue_cert(*(names or (HOST, "localhost")), not_after=until)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certificate.configure_cert(context)
+        return context
+
+    def demanding_server(self) -> ssl.SSLContext:
+        """The same, of one that wants certificates of its clients."""
+        context = self.server()
+        context.verify_mode = ssl.CERT_REQUIRED
+        self._ca.configure_trust(context)
+        return context
+
+    def client_files(self, folder: Path) -> tuple[Path, Path]:
+        """Certificate and key of a client."""
+        certificate = self._ca.issue_cert("client.example")
+        cert, key = folder / "client.pem", folder / "client.key"
+        certificate.cert_chain_pems[0].write_to_path(str(cert))
+        certificate.private_key_pem.write_to_path(str(key))
+        return cert, key
+
+
+PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+@contextlib.contextmanager
+def listener(serve: object, context: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Serve connections in a thread of its own; the port."""
+    loop = asyncio.new_event_loop()
+    # A handshake that fails is what some tests are about.
+    loop.set_exception_handler(lambda *_: None)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    async def start() -> asyncio.Server:
+        return await asyncio.start_server(serve, HOST, 0, ssl=context)  # type: ignore[arg-type]
+
+    async def stop(server: asyncio.Server) -> None:
+        server.close()
+        tasks = [each for each in asyncio.all_tasks() if each is not asyncio.current_task()]
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    server = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        asyncio.run_coroutine_threadsafe(stop(server), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@contextlib.contextmanager
+def tls_proxy(port: int, context: ssl.SSLContext) -> Iterator[int]:
+    """The port of a proxy that speaks TLS, and passes all on to a port that does not."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError), contextlib.closing(writer):
+            other_reader, other_writer = await asyncio.open_connection(HOST, port)
+            with contextlib.closing(other_writer):
+                ways = [
+                    asyncio.ensure_future(_pass_on(reader, other_writer)),
+                    asyncio.ensure_future(_pass_on(other_reader, writer)),
+                ]
+                try:
+                    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for each in ways:
+                        each.cancel()
+                    await asyncio.gather(*ways, return_exceptions=True)
+
+    with listener(serve, context) as own:
+        yield own
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65_536):
+        writer.write(data)
+        await writer.drain()
