@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from redis_world.checkup.rights import rights
 from redis_world.lua import script_root
 
 __all__ = ["CHECKING", "CONNECTING", "READING", "acl_rule", "minimal_commands"]
@@ -12,8 +13,17 @@ __all__ = ["CHECKING", "CONNECTING", "READING", "acl_rule", "minimal_commands"]
 _CALL: Final = re.compile(r"redis\.p?call\(\s*'([A-Z]+)'")
 
 CONNECTING: Final = (
-    *("hello", "auth", "select", "ping", "time", "info", "cluster|slots"),
-    *("eval", "evalsha", "script|exists", "script|load", "subscribe", "unsubscribe", "wait"),
+    *("hello", "auth", "select", "ping", "time", "info", "cluster|slots", "command|info"),
+    *(
+        "eval",
+        "evalsha",
+        "script|exists",
+        "script|load",
+        "subscribe",
+        "unsubscribe",
+        "wait",
+        "pubsub|numsub",
+    ),
 )
 """What connections, checks and waiting need; `durability="disk"` needs waitaof, too."""
 READING: Final = (
@@ -44,5 +54,4 @@ def minimal_commands() -> list[str]:
 
 def acl_rule(namespaces: str, *, more: tuple[str, ...] = ()) -> list[str]:
     """The rule of a user of these namespaces, a glob-style pattern, in words."""
-    words = [f"~{{{namespaces}*", f"&{{{namespaces}*"]
-    return [*words, *(f"+{command}" for command in (*minimal_commands(), *more))]
+    return [*rights(namespaces).split(), *(f"+{command}" for command in more)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -94,28 +96,36 @@ def listener(serve: object, context: ssl.SSLContext | None = None) -> Iterator[i
 
 @contextlib.contextmanager
 def tls_proxy(port: int, context: ssl.SSLContext) -> Iterator[int]:
-    """The port of a proxy that speaks TLS, and passes all on to a port that does not."""
+    """The port of a proxy that speaks TLS, and passes all on to a port that does not.
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError), contextlib.closing(writer):
-            other_reader, other_writer = await asyncio.open_connection(HOST, port)
-            with contextlib.closing(other_writer):
-                ways = [
-                    asyncio.ensure_future(_pass_on(reader, other_writer)),
-                    asyncio.ensure_future(_pass_on(other_reader, writer)),
-                ]
-                try:
-                    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    for each in ways:
-                        each.cancel()
-                    await asyncio.gather(*ways, return_exceptions=True)
-
-    with listener(serve, context) as own:
-        yield own
+    In threads: where a handshake fails, OpenSSL tells the other side why; asyncio hangs up.
+    """
+    with socket.create_server((HOST, 0)) as own:
+        threading.Thread(target=_accept, args=(own, port, context), daemon=True).start()
+        try:
+            yield own.getsockname()[1]
+        finally:
+            own.shutdown(socket.SHUT_RDWR)
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65_536):
-        writer.write(data)
-        await writer.drain()
+def _accept(own: socket.socket, port: int, context: ssl.SSLContext) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = own.accept()
+            threading.Thread(target=_serve, args=(connection, port, context), daemon=True).start()
+
+
+def _serve(connection: socket.socket, port: int, context: ssl.SSLContext) -> None:
+    with (
+        contextlib.suppress(OSError),
+        connection,
+        context.wrap_socket(connection, server_side=True) as near,
+        socket.create_connection((HOST, port)) as far,
+    ):
+        while True:
+            ready = [near] if near.pending() else select.select([near, far], [], [])[0]
+            for source in ready:
+                data = source.recv(65_536)
+                if not data:
+                    return
+                (far if source is near else near).sendall(data)

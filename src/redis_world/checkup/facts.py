@@ -14,6 +14,7 @@ import redis.exceptions
 
 from redis_world.checkup.finding import Finding
 from redis_world.checkup.nodes import Nodes
+from redis_world.checkup.rights import RIGHTS, rights
 from redis_world.config import WorldConfig
 from redis_world.connection import Command
 from redis_world.connection.refusals import first_refusal
@@ -28,11 +29,6 @@ __all__ = [
     "ask_server",
     "read_clock",
 ]
-
-RIGHTS: Final = (
-    "+@read +@write +@scripting +@pubsub +@connection -@dangerous +time +wait +info +config|get"
-)
-"""Commands of a user who may do all that a World and its checkup do."""
 
 _INFO: Final = ("server", "memory", "persistence", "replication")
 _SETTINGS: Final = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "save")
@@ -101,9 +97,7 @@ class Facts:
 
     def grant_all(self) -> str:
         """The command that gives the World's user all that it needs."""
-        namespace = self.config.namespace
-        patterns = f"~{{{namespace}}}:* ~{{{namespace}/* &{{{namespace}/*"
-        return self.grant(f"{RIGHTS} {patterns}")
+        return self.grant(rights(self.config.namespace, durability=self.config.durability))
 
     def unknown(
         self, name: str, what: str, command: str, right: str, reply: Reply = None
