@@ -144,4 +144,5 @@ def _new_process() -> None:
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_new_process)
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_new_process)

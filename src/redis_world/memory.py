@@ -56,8 +56,9 @@ def _let_go() -> None:
     _lock.release()
 
 
-# A child gets a copy of the stores, and nothing of it is seen outside of the child.
-os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_let_go)
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    # A child gets a copy of the stores, and nothing of it is seen outside of the child.
+    os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_let_go)
 
 
 def memory_client(url: str) -> redis.asyncio.Redis:

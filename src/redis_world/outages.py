@@ -131,7 +131,8 @@ def _after_fork() -> None:
         outage.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _text_of(error: BaseException | str) -> str:

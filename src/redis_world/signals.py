@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-__all__ = ["STOPPING", "stopped_by_signals"]
+__all__ = ["HURRYING", "STOPPING", "stopped_by_signals"]
 
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 """Those that ask a process to end."""
+HURRYING: Final[tuple[signal.Signals, ...]] = (
+    (signal.SIGQUIT,) if hasattr(signal, "SIGQUIT") else ()  # not on Windows
+)
+"""Those that ask it to end at once."""
 
 
 @dataclass(eq=False)
@@ -154,8 +158,9 @@ def _is_of_a_loop(handler: Any) -> bool:
     return isinstance(module, str) and module.partition(".")[0] == "asyncio"
 
 
-os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=_after_fork,
-    after_in_child=_after_fork_in_child,
-)
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork,
+        after_in_child=_after_fork_in_child,
+    )

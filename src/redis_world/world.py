@@ -56,8 +56,9 @@ class RedisWorld:
     calls, stream readers and waiters raise `WorldClosedError`. A new `async with` opens it again.
 
     Args:
-        url: `redis://`, `rediss://` or `unix://` as redis-py has them, or `memory://<name>` for
-            the embedded store of this process.
+        url: `redis://`, `rediss://` or `unix://` as in redis-py; `redis+cluster://host:port,...`;
+            `redis+sentinel://host:port,.../service`; or `memory://<name>` for the embedded store
+            of this process. `valkey` may replace `redis`, and `valkeys` `rediss`.
         client: a `redis.asyncio.Redis` instead of a URL. The World uses its server and settings;
             its owner closes it.
         library: scripts to use instead of those of this package, for tests.

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from redis_world.config import ENVIRONMENT_PREFIX
-from redis_world.signals import stopped_by_signals
+from redis_world.errors import ConfigurationError
+from redis_world.signals import HURRYING, stopped_by_signals
 from redis_world.worker import BLOCKED_EXIT_CODE, INTERRUPTED_EXIT_CODE
 
 __all__ = ["supervise"]
@@ -43,6 +44,10 @@ def supervise(arguments: Sequence[str], count: int, options: Mapping[str, str]) 
         The exit code: 0 after a stop, 130 after a second signal, else that of the process that
         could not start.
     """
+    if not HURRYING:
+        raise ConfigurationError(
+            "--processes needs Linux or macOS: on this system, start the command several times"
+        )
     environment = {ENVIRONMENT_PREFIX + name.upper(): value for name, value in options.items()}
     supervisor = _Supervisor(
         [sys.executable, "-m", "redis_world", *arguments], {**os.environ, **environment}

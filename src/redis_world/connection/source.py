@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -53,6 +54,8 @@ class Source:
         self._place = Place("", "", [], "") if url is None else parse_url(url)
         if client is not None:
             _check_client(client)
+        if self._place.kind == "unix" and not hasattr(socket, "AF_UNIX"):
+            raise ConfigurationError("unix:// URLs need Linux or macOS: use redis://host:port/0")
         if self.is_memory and config.durability != "memory":
             raise ConfigurationError(
                 f"{MEMORY}:// keeps nothing after its process: durability={config.durability!r} "

@@ -94,6 +94,10 @@ def redis_server(kind: ServerKind = "redis7", *, args: Sequence[str] = ()) -> It
     Raises:
         ServerUnavailableError: this server is not installed, or does not start.
     """
+    if not hasattr(socket, "AF_UNIX"):
+        raise ServerUnavailableError(
+            "private servers need Linux or macOS: start a server yourself, or use memory_world()"
+        )
     binary, version = _find(kind)
     # Short: the path of the socket in it may have a hundred bytes at most.
     directory = Path(tempfile.mkdtemp(prefix="rw-"))

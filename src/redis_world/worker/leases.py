@@ -228,8 +228,9 @@ class Leases:
     def hurry(self) -> None:
         """Release what can be in a few seconds, and end the process."""
         # Where the thread itself waits for a lost server; by the system, which needs no lock.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(_HURRY_SECONDS)
+        if hasattr(signal, "SIGALRM"):  # not on Windows
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(_HURRY_SECONDS)
         self._is_hurried = True
         self._wake.set()
 

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import random
-import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any, Final
 from redis_world.errors import WorldError, WorldUnavailableError
 from redis_world.ids import new_request_id
 from redis_world.queue import MAX_CLAIM, Claim, Message
-from redis_world.signals import stopped_by_signals
+from redis_world.signals import HURRYING, stopped_by_signals
 from redis_world.worker.delivery import RELEASED, Call, Delivery
 from redis_world.worker.leases import Leases
 from redis_world.worker.slots import Slots
@@ -128,7 +127,7 @@ class Running:
                 yield
             return
         stop = self.stop if own_process.is_supervised else partial(self._stop_or_hurry, leases)
-        with stopped_by_signals(stop), stopped_by_signals(leases.hurry, [signal.SIGQUIT]):
+        with stopped_by_signals(stop), stopped_by_signals(leases.hurry, HURRYING):
             yield
 
     def _stop_or_hurry(self, leases: Leases) -> None:
