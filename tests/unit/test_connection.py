@@ -908,6 +908,11 @@ async def test_a_blocking_caller_without_a_server() -> None:
         ("redis://db.example", "db.example:6379"),
         ("unix:///run/redis.sock", "/run/redis.sock"),
         ("redis+cluster://a:1,b:2", "a:1,b:2"),
+        ("valkey://user:secret@db.example", "db.example:6379"),
+        ("valkeys://db.example:7000/3", "db.example:7000"),
+        ("valkeys+cluster://a:1,b:2", "a:1,b:2"),
+        ("valkey+sentinel://a:1,b:2/orders", "a:1,b:2"),
+        ("rediss+cluster://a:1,b:2?ssl_ca_certs=/etc/ca.pem", "a:1,b:2"),
         ("memory://here", "memory://here"),
     ],
 )

@@ -209,5 +209,5 @@ async def test_the_last_line_when_the_server_wants_a_password(
             code, lines = await started.ended()
     assert code == 1
     last = LAST_WORDS[log_format](lines[-1])
-    assert "requires a password, and the URL has none that it takes" in last
+    assert "requires a password: add it to the URL" in last
     assert not any("secret" in line for line in lines)

@@ -363,7 +363,10 @@ def translate(error: BaseException, *, where: str = "") -> WorldError:
             f"the server{at} does not answer as Redis does: correct the host or port in the URL"
         )
     if isinstance(error, redis.exceptions.TimeoutError):
-        return WorldUnavailableError(f"the server{at} did not answer in time ({reason_of(error)})")
+        return WorldUnavailableError(
+            f"the server{at} did not answer in time ({reason_of(error)}): check its load, the "
+            "network and the address in the URL"
+        )
     if isinstance(error, redis.exceptions.ConnectionError | OSError):
         if isinstance(error, (NoNodeError, *_MASTERLESS)):
             return WorldUnavailableError(
@@ -374,7 +377,9 @@ def translate(error: BaseException, *, where: str = "") -> WorldError:
             "URL correct?"
         )
     if isinstance(error, TypeError) and where:
-        return ConfigurationError(f"the URL has an option that does not exist: {text}")
+        found = re.search(r"keyword argument '(\w+)'", text)
+        name = f" {found[1]!r}" if found else ""
+        return ConfigurationError(f"the URL has an unknown option{name}: remove it")
     if is_elsewhere(error) or "SELECT is not allowed in cluster mode" in text:
         base = _base_of(error)
         return ConfigurationError(

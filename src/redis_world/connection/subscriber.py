@@ -11,6 +11,7 @@ import redis.asyncio
 import redis.asyncio.connection
 import redis.exceptions
 
+from redis_world.connection.refusals import is_lost, reason_of
 from redis_world.connection.wires import FAREWELL_SECONDS, INCOMPLETE, Wire, connect
 from redis_world.hints import Hear, Subscriber, heed_cancellation
 
@@ -30,8 +31,11 @@ async def open_subscriber(client: redis.asyncio.Redis, hear: Hear) -> Subscriber
     kind = _EmbeddedSubscriber if "server" in pool.connection_kwargs else _WireSubscriber
     try:
         return kind(await connect(pool), client, hear)
-    except BaseException:
+    except BaseException as error:
         await client.aclose()
+        if isinstance(error, Exception) and is_lost(error):
+            # The log names the address already.
+            raise redis.exceptions.ConnectionError(reason_of(error)) from error
         raise
 
 
