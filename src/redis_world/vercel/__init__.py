@@ -22,10 +22,13 @@ except ModuleNotFoundError as missing:  # pragma: no cover - without the extra t
 
 from redis_world import RedisWorld
 from redis_world.vercel.adapter import VercelWorld
+from redis_world.vercel.passthrough import pass_through
 
 __all__ = ["VercelWorld", "pin_redis_world", "use_redis_world"]
 
 _pinned: VercelWorld | None = None
+
+pass_through()
 
 
 def use_redis_world(
