@@ -17,7 +17,7 @@ from vercel.workflow._internal import world as w
 
 from redis_world.testing import check_invariants
 from redis_world.vercel import VercelWorld, use_redis_world
-from redis_world.vercel.adapter import _Delivery
+from redis_world.vercel.adapter import RegisteredHandler
 from redis_world.worker import Handler, Postpone, Worker
 from support.backends import Backend
 from support.sdk import attach, ended, flows, kept_world, until, value_of
@@ -42,7 +42,7 @@ async def adapter(
 def handler_of(adapter: VercelWorld, registry: core.Workflows) -> Handler:
     """What the adapter makes of a registry's handler, beside others on the same topic."""
     handler = functools.partial(runtime.workflow_handler, registry=registry, namespace=None)
-    return _Delivery(handler, adapter.world)
+    return RegisteredHandler(handler, adapter.world)
 
 
 def lacking(*, workflows: bool = False, steps: bool = False) -> core.Workflows:

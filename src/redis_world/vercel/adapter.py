@@ -31,7 +31,7 @@ from redis_world.vercel.translation import (
 )
 from redis_world.worker import Handler, OwnProcess, Postpone, Worker
 
-__all__ = ["VercelWorld"]
+__all__ = ["RegisteredHandler", "VercelWorld", "build_codecs"]
 
 _NOT_STORED: Final = "msg_not_needed"
 """The id of a message that nobody needs: its step is over already."""
@@ -95,7 +95,7 @@ class VercelWorld(w.World):
                 "a later use_redis_world() took over the workflows of this process: call worker() "
                 "on the World that it returned"
             )
-        _build_codecs()
+        build_codecs()
         return Worker(
             self.world,
             self.handlers,
@@ -113,7 +113,9 @@ class VercelWorld(w.World):
         if earlier is not self:
             for topic, each in earlier.handlers.items():
                 self.handlers[topic] = (
-                    _Delivery(each.handler, self.world) if isinstance(each, _Delivery) else each
+                    RegisteredHandler(each.handler, self.world)
+                    if isinstance(each, RegisteredHandler)
+                    else each
                 )
             self._moved.update(earlier.handlers)
             earlier.handlers.clear()
@@ -176,7 +178,7 @@ class VercelWorld(w.World):
                 f"two Workflows() have the topic {queue_name_prefix!r}: give each a different "
                 "namespace, Workflows(namespace=...)"
             )
-        self.handlers[queue_name_prefix] = _Delivery(handler, self.world)
+        self.handlers[queue_name_prefix] = RegisteredHandler(handler, self.world)
         self._moved.discard(queue_name_prefix)
 
         async def http_handler(request: w.HTTPRequest) -> w.HTTPResponse:  # noqa: ARG001
@@ -227,6 +229,8 @@ class VercelWorld(w.World):
             here.remember(enqueue, result.message_id or _NOT_STORED)
         if reads_log and run_id is not None:
             here.keep_log(run_id, result)
+        if here.is_replay:
+            here.see(data)
         return _sdk_result(data, result)
 
     async def events_list(
@@ -237,7 +241,7 @@ class VercelWorld(w.World):
             # As a replay begins to read.
             begun = ahead().take_log(run_id)
             if begun is not None:
-                return _sdk_page(begun)
+                return _seen(_sdk_page(begun))
         with _translated():
             page = await self.world.events.list(
                 run_id,
@@ -245,7 +249,7 @@ class VercelWorld(w.World):
                 cursor=options.cursor,
                 sort_order=options.sort_order or "asc",
             )
-        return _sdk_page(page)
+        return _seen(_sdk_page(page))
 
     # -- streams ---------------------------------------------------------------------------
 
@@ -334,31 +338,32 @@ class VercelWorld(w.World):
         return expired(error)
 
 
-class _Delivery:
+class RegisteredHandler:
     """A registry's handler, each call of which is a delivery of its own."""
 
     def __init__(self, handler: w.QueueHandler, world: RedisWorld) -> None:
         self.handler = handler
-        self._registry = _registry_of(handler)
+        self.registry = _registry_of(handler)
         self._world = world
 
     async def __call__(
         self, payload: dict[str, Any], /, *, attempt: int, queue_name: str, message_id: str
     ) -> w.QueueContinuation | None:
-        if not self._knows(payload, queue_name) and not await self._has_ended(run_of(payload)):
+        if not self.knows(payload, queue_name) and not await self._has_ended(run_of(payload)):
             # The SDK would fail the step, or the run: another worker may know it.
             raise Postpone
-        with delivery(queue_name, is_replay=not step_of(payload)):
-            return await self.handler(
+        with delivery(queue_name, is_replay=not step_of(payload)) as here:
+            continuation = await self.handler(
                 payload, attempt=attempt, queue_name=queue_name, message_id=message_id
             )
+            return here.on_time(continuation)
 
-    def _knows(self, payload: dict[str, Any], queue_name: str) -> bool:
+    def knows(self, payload: dict[str, Any], queue_name: str) -> bool:
         """Whether the SDK will find the workflow or the step that a message asks for.
 
         A message that asks for neither, such as a health check, is the SDK's to judge.
         """
-        registry = self._registry
+        registry = self.registry
         if not isinstance(registry, core.Workflows) or not run_of(payload):
             return True
         try:
@@ -392,7 +397,7 @@ def _translated(*, token: str | None = None) -> Iterator[None]:
         raise translate(error, token=token) from error
 
 
-def _build_codecs() -> None:
+def build_codecs() -> None:
     """Have the SDK read the annotations of its own steps here and now.
 
     It does so at the first use and keeps the result; inside of a replay's sandbox that fails, and
@@ -405,7 +410,7 @@ def _build_codecs() -> None:
 
 def _registry_of(handler: object) -> object:
     """The registry that a handler serves: the same one may register itself again."""
-    if isinstance(handler, _Delivery):
+    if isinstance(handler, RegisteredHandler):
         handler = handler.handler
     if isinstance(handler, functools.partial):
         return handler.keywords.get("registry", handler)
@@ -448,6 +453,15 @@ def _sdk_page(page: Page[Event]) -> w.PaginatedResult[w.Event]:
         cursor=page.cursor,
         has_more=page.has_more,
     )
+
+
+def _seen(page: w.PaginatedResult[w.Event]) -> w.PaginatedResult[w.Event]:
+    """Note what a replay reads."""
+    here = ahead()
+    if here.is_replay:
+        for event in page.data:
+            here.see(event)
+    return page
 
 
 def _sdk_result(data: w.Event, result: EventResult) -> w.EventResult:

@@ -7,13 +7,18 @@ message with the event, in one script, and answers the runtime's own `queue()` f
 A replay begins with run_started, whose answer may have the log with it, and goes on to list the
 log: it is read ahead, too.
 
-What was sent and read ahead is remembered in the context of the caller: a delivery, or the code
-that starts a run or resumes a hook.
+Each replay computes anew, from the present, when its sleeps end: one that comes an hour after the
+begin of a sleep of two hours asks to be woken after three. So the adapter notes when they end by
+the log, and wakes the run at the first of these moments.
+
+What was sent, read ahead and noted is remembered in the context of the caller: a delivery, or the
+code that starts a run or resumes a hook.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -29,6 +34,9 @@ __all__ = ["Ahead", "ahead", "delivery"]
 
 K = TypeVar("K")
 
+_SLEEP: Final = "wait_"
+"""What the keys of messages begin with that wake a run for its sleeps."""
+_HOP: Final = ":hop-"
 _MEMORY: Final = 1024
 """How much one caller remembers; the runtime asks for a message right after its event."""
 
@@ -45,6 +53,8 @@ class Ahead:
     """Run -> its queue, for the runs that the caller has looked up of late."""
     sent: dict[tuple[str, str], str] = field(default_factory=dict)
     """Run and step -> the message that the runtime has yet to ask for."""
+    waits: dict[str, datetime] = field(default_factory=dict)
+    """Sleep -> when it ends, of those in the log that have not ended."""
     log: tuple[str, Page[Event]] | None = None
     """A run and the first page of its log, which the runtime has yet to ask for."""
 
@@ -90,6 +100,28 @@ class Ahead:
         kept, self.log = self.log, None
         return kept[1] if kept is not None and kept[0] == run_id else None
 
+    def see(self, event: w.Event) -> None:
+        """Note when a sleep ends, or that it has."""
+        match event:
+            case w.WaitCreatedEvent(correlation_id=str() as wait):
+                # As the log has it: what a replay would write again is later.
+                self.waits.setdefault(wait, event.event_data.resume_at)
+            case w.WaitCompletedEvent(correlation_id=str() as wait):
+                self.waits.pop(wait, None)
+
+    def on_time(self, continuation: w.QueueContinuation | None) -> w.QueueContinuation | None:
+        """What a replay asks for, at the end of its first sleep.
+
+        Without hops: the runtime makes them for queues that can't hold a message for longer.
+        """
+        key = "" if continuation is None else continuation.idempotency_key or ""
+        if not key.startswith(_SLEEP) or not self.waits:
+            return continuation
+        left = (min(self.waits.values()) - datetime.now(UTC)).total_seconds()
+        return w.QueueContinuation(
+            delay_seconds=max(1, math.ceil(left)), idempotency_key=key.partition(_HOP)[0]
+        )
+
     def remember(self, enqueue: Enqueue, message_id: str) -> None:
         """Note that a message was sent ahead."""
         _put(self.sent, _place(enqueue.payload), message_id)
@@ -114,11 +146,12 @@ def ahead() -> Ahead:
 
 
 @contextlib.contextmanager
-def delivery(queue_name: str, *, is_replay: bool) -> Iterator[None]:
+def delivery(queue_name: str, *, is_replay: bool) -> Iterator[Ahead]:
     """The context of one delivery: all tasks that its handler starts share it."""
-    token = _current.set(Ahead(queue_name, is_replay))
+    here = Ahead(queue_name, is_replay)
+    token = _current.set(here)
     try:
-        yield
+        yield here
     finally:
         _current.reset(token)
 
