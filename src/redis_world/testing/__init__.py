@@ -4,6 +4,10 @@ An embedded World per test, private real servers that leave no files, a clock th
 a network that tests break.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from redis_world.testing.clock import ManualClock
 from redis_world.testing.clusters import Cluster, redis_cluster
 from redis_world.testing.invariants import InvariantViolationError, check_invariants
@@ -17,6 +21,9 @@ from redis_world.testing.servers import (
     redis_server,
 )
 
+if TYPE_CHECKING:
+    from redis_world.testing.workflows import WorkflowApp
+
 __all__ = [
     "Cluster",
     "CuttingProxy",
@@ -25,6 +32,7 @@ __all__ = [
     "ReferenceWorld",
     "Server",
     "ServerUnavailableError",
+    "WorkflowApp",
     "available_kinds",
     "check_invariants",
     "cutting_proxy",
@@ -32,3 +40,12 @@ __all__ = [
     "redis_cluster",
     "redis_server",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load what needs the Python SDK when it is asked for: the SDK may be missing, and is slow."""
+    if name == "WorkflowApp":
+        from redis_world.testing.workflows import WorkflowApp
+
+        return WorkflowApp
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -40,6 +40,8 @@ class ManualClock:
     def __init__(self, world: RedisWorld) -> None:
         self._world = world
         self._now = 0
+        self.is_set = False
+        """Whether it was set: before that the scripts see the server's clock."""
 
     @staticmethod
     @cache
@@ -69,3 +71,4 @@ class ManualClock:
         places.append(connection.keys.meta.removesuffix("meta"))
         await connection.execute(*(("SET", f"{place}clock", str(self._now)) for place in places))
         connection.observe_server_time(self._now)
+        self.is_set = True

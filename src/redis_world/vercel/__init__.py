@@ -24,7 +24,7 @@ from redis_world import RedisWorld
 from redis_world.vercel.adapter import VercelWorld
 from redis_world.vercel.passthrough import pass_through
 
-__all__ = ["VercelWorld", "pin_redis_world", "use_redis_world"]
+__all__ = ["VercelWorld", "pin_redis_world", "pinned_redis_world", "use_redis_world"]
 
 _pinned: VercelWorld | None = None
 
@@ -75,3 +75,8 @@ def pin_redis_world(adapter: VercelWorld | None) -> None:
     """
     global _pinned  # noqa: PLW0603 - the SDK's World is one of the process, too
     _pinned = adapter
+
+
+def pinned_redis_world() -> VercelWorld | None:
+    """The World that `pin_redis_world` has set, if any."""
+    return _pinned
