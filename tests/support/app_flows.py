@@ -95,6 +95,20 @@ async def interrupted(error: str) -> None:
     raise {"exit": SystemExit, "generator": GeneratorExit}[error]("by hand")
 
 
+async def ask_the_bank() -> str:
+    raise NotImplementedError
+
+
+@shop.step
+async def slow() -> str:
+    return await ask_the_bank()
+
+
+@shop.step(cancellable=True)
+async def cancellable() -> str:
+    return await ask_the_bank()
+
+
 @shop.step
 async def begin_child(seconds: float) -> str:
     return (await sdk.start(nap, seconds)).run_id
@@ -214,6 +228,23 @@ async def report(*words: str) -> None:
     await stream(*words)
     await sdk.set_attributes(phase="written")
     await Approval.wait(token="never")
+
+
+@shop.workflow
+async def hurry(seconds: float, can_stop: bool) -> str:
+    try:
+        return await asyncio.wait_for(cancellable() if can_stop else slow(), seconds)
+    except TimeoutError:
+        return "too late"
+
+
+@shop.workflow
+async def wait_for_approval(seconds: float) -> str:
+    try:
+        approval = await asyncio.wait_for(Approval.wait(token="wait"), seconds)
+    except TimeoutError:
+        return "nobody came"
+    return approval.by
 
 
 @shop.workflow

@@ -154,6 +154,44 @@ class TestTime:
         await app.advance(1)
         assert await run.return_value() == 2
 
+    async def test_a_timeout_of_a_hook(self, app: WorkflowApp) -> None:
+        run = await app.start(flows.wait_for_approval, 3600)
+        await app.advance(3599)
+        assert await run.status() == "running"
+        await app.advance(1)
+        assert await run.return_value() == "nobody came"
+        in_time = await app.start(flows.wait_for_approval, 3600)
+        await app.advance(3599)
+        await app.resume("wait", flows.Approval(by="ann"))
+        assert await in_time.return_value() == "ann"
+
+    @pytest.mark.parametrize("can_stop", [True, False])
+    async def test_a_timeout_of_a_step(
+        self, app: WorkflowApp, monkeypatch: pytest.MonkeyPatch, can_stop: bool
+    ) -> None:
+        """A step may take virtual time, too; a cancelled one ends before the test goes on."""
+        ends: list[str] = []
+
+        async def bank() -> str:
+            try:
+                await app.sleep(7200)
+            except asyncio.CancelledError:
+                ends.append("cancelled")
+                raise
+            ends.append("answered")
+            return "paid"
+
+        monkeypatch.setattr(flows, "ask_the_bank", bank)
+        for limit, result in ((7201, "paid"), (3600, "too late")):
+            run = await app.start(flows.hurry, limit, can_stop)
+            await app.advance(3599)
+            assert await run.status() == "running"
+            await app.advance(7200)
+            assert await run.return_value() == result
+        assert ends == ["answered", "cancelled" if can_stop else "answered"]
+        with pytest.raises(WorkflowAppError, match="is for steps"):
+            await app.sleep(1)
+
     async def test_what_the_sdk_calls_now_is_the_virtual_time(self, app: WorkflowApp) -> None:
         run = await app.start(flows.when)
         await app.advance(DAY)

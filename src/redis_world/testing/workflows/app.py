@@ -98,7 +98,7 @@ class WorkflowApp:
         self._moving = _PerLoop()
         self._is_moving = False
         self._stack = contextlib.ExitStack()
-        self.adapter = AppWorld(world, self._prepare, self._wake)
+        self.adapter = AppWorld(world, self._prepare, self._wake, self._cancelled)
 
     # -- what tests do -----------------------------------------------------------------------
 
@@ -157,6 +157,23 @@ class WorkflowApp:
             StillRunningError, UnknownWorkflowError: as of `advance`.
         """
         await (await self._open()).settle()
+
+    async def sleep(self, duration: Duration) -> None:
+        """Let a step take virtual time: put it in the place of what takes real time.
+
+        Args:
+            duration: seconds, or a timedelta.
+
+        Raises:
+            WorkflowAppError: it is not called by a step.
+        """
+        driver = self._driver
+        if driver is None or not driver.is_in_delivery:
+            raise WorkflowAppError(
+                "workflow_app.sleep is for steps: a test moves the clock by workflow_app.advance"
+            )
+        until = to_ms(self.now) + to_duration_ms(duration, "duration")
+        await driver.sleep(until, lambda: to_ms(self.now))
 
     async def resume(self, token: str, payload: Any) -> None:
         """Resume the hook that has this token.
@@ -285,6 +302,10 @@ class WorkflowApp:
     def _wake(self) -> None:
         if self._driver is not None:
             self._driver.wake()
+
+    def _cancelled(self, step_id: str) -> None:
+        if self._driver is not None:
+            self._driver.cancelled(step_id)
 
     async def _prepare(self) -> None:
         """Have the clock set, and a worker, before the tested code stores anything by itself."""

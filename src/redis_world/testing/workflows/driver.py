@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from redis_world.ids import new_request_id
-from redis_world.messages import Message, run_of
+from redis_world.messages import Message, run_of, step_of
 from redis_world.testing.workflows.errors import StillRunningError, UnknownWorkflowError
 from redis_world.testing.workflows.names import called, short
 from redis_world.worker import Continuation, Handler, Postpone
@@ -32,6 +32,7 @@ __all__ = ["Driver"]
 
 _LEASE: Final = timedelta(days=36_500)
 """No test moves its clock so far that a lease would end."""
+_FOREVER: Final = float("inf")
 _BATCH: Final = 100
 _UNWIND_SECONDS: Final = 2.0
 """How long cancelled deliveries may take to end."""
@@ -70,6 +71,10 @@ class Driver:
         self._parked: dict[str, asyncio.Future[None]] = {}
         """Message -> what wakes its delivery."""
         self._onlookers: set[asyncio.Future[None]] = set()
+        self._sleeps: list[int] = []
+        """When the parked deliveries that sleep go on."""
+        self._stopping: set[str] = set()
+        """The steps that were told to stop."""
         self._waiters: set[asyncio.Future[None]] = set()
         self._changed = asyncio.Event()
         self._ended = 0
@@ -129,7 +134,7 @@ class Driver:
             self._waiters.discard(waiter)
 
     async def next_due(self) -> int | None:
-        """When the next message is due, in ms; None for never."""
+        """When the next message is due, or the next sleep ends, in ms; None for never."""
         moments: list[int] = []
         connection = self._world.connection
         for keys in connection.partitions:
@@ -148,7 +153,26 @@ class Driver:
                 if row:
                     # A pair, or in RESP3 a list of pairs.
                     moments.append(int(row[1] if len(row) > 1 else row[0][1]))
-        return min(moments, default=None)
+        return min([*moments, *self._sleeps], default=None)
+
+    async def sleep(self, until: int, now: Callable[[], int]) -> None:
+        """Park a delivery until a moment, in ms."""
+        while now() < until:
+            self._sleeps.append(until)
+            try:
+                await self.park(_FOREVER)
+            finally:
+                self._sleeps.remove(until)
+
+    def cancelled(self, step_id: str) -> None:
+        """A step was told to stop: it is under way until it has, whatever it waits for."""
+        self._stopping.add(step_id)
+        self.wake()
+
+    @property
+    def is_in_delivery(self) -> bool:
+        """Whether the caller is a step that this driver has begun, or a replay."""
+        return _delivered.get() is not None
 
     async def park(self, patience: float) -> bool:
         """Wait until something has changed.
@@ -161,14 +185,14 @@ class Driver:
         """
         message = _delivered.get()
         future = self.loop.create_future()
-        if message is None:
+        if message is None or step_of(message.payload) in self._stopping:
             self._onlookers.add(future)
         else:
             self._parked[message.message_id] = future
             self._changed.set()
-            patience = float("inf")
+        limit = None if message is not None or patience == _FOREVER else patience
         try:
-            await asyncio.wait({future}, timeout=None if patience == float("inf") else patience)
+            await asyncio.wait({future}, timeout=limit)
             return future.done()
         finally:
             self._onlookers.discard(future)
@@ -221,7 +245,7 @@ class Driver:
             message,
             partial(self._call, handler),
             self._leases,
-            ends=float("inf"),
+            ends=_FOREVER,
             is_stopping=lambda: False,
         )
         self._deliveries.add(delivery)
@@ -277,8 +301,9 @@ class Driver:
         return (
             f"{what} did not finish within {self._time_limit:g} seconds of real time. Only "
             "workflows run on the virtual clock: what a step waits for by itself, such as "
-            "asyncio.sleep or a network call, takes its real time. Replace it in the test, or "
-            "raise the limit: @pytest.mark.workflow_app(time_limit=...)"
+            "asyncio.sleep or a network call, takes its real time. Replace it in the test, for "
+            "example by workflow_app.sleep, or raise the limit: "
+            "@pytest.mark.workflow_app(time_limit=...)"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, tzinfo
@@ -25,6 +26,8 @@ from redis_world.world import RedisWorld
 
 __all__ = ["AppWorld", "installed", "registries"]
 
+_ABORT: Final = re.compile(r"strm_(.+)_system_abort")
+"""The stream on which the SDK tells a step to stop."""
 _TEST_TOOLS: Final = frozenset({"pytest", "_pytest", "pluggy", "pytest_asyncio"})
 """What modules of tests import: a replay of a workflow that is defined in one needs it, too."""
 
@@ -39,6 +42,7 @@ class AppWorld(VercelWorld):
         world: where it stores.
         prepare: awaited before the SDK stores anything.
         on_change: called when the SDK has stored something that a worker has to look at.
+        on_cancel: called with the id of a step that is told to stop.
     """
 
     def __init__(
@@ -46,12 +50,14 @@ class AppWorld(VercelWorld):
         world: RedisWorld,
         prepare: Callable[[], Awaitable[None]],
         on_change: Callable[[], None],
+        on_cancel: Callable[[str], None],
     ) -> None:
         super().__init__(world)
         self.made: list[core.Workflows] = []
         """The registries that were made while this was the World."""
         self._prepare = prepare
         self._on_change = on_change
+        self._on_cancel = on_cancel
         build_codecs()
 
     def add(self, registry: core.Workflows) -> None:
@@ -99,6 +105,13 @@ class AppWorld(VercelWorld):
         if data.event_type == "run_cancelled":
             self._on_change()
         return result
+
+    async def streams_write_multi(self, run_id: str, name: str, chunks: Sequence[bytes]) -> None:
+        """Write to a stream; by one of them a step hears that it has to stop."""
+        await super().streams_write_multi(run_id, name, chunks)
+        step = _ABORT.fullmatch(name)
+        if step is not None:
+            self._on_cancel(f"step_{step[1]}")
 
 
 class _Handlers:
