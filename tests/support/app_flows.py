@@ -248,6 +248,11 @@ async def wait_for_approval(seconds: float) -> str:
 
 
 @shop.workflow
+async def stuck() -> None:
+    await asyncio.Future()
+
+
+@shop.workflow
 async def when() -> list[str]:
     first = await moment()
     await sdk.sleep(DAY)

@@ -331,7 +331,8 @@ class WorkflowApp:
         ]
         return RunNotFinishedError(
             live[0].run_id if live else "",
-            "a run is waited for that does not go on unless the clock moves.\n" + "\n".join(texts),
+            "the tested code waits for a run that does not end unless the clock moves.\n"
+            + "\n".join(texts),
         )
 
     @staticmethod

@@ -37,12 +37,13 @@ async def explain(world: RedisWorld, run: Run, now: datetime, failure: str | Non
     ]
     if failure is not None:
         reasons.append(
-            f"its last delivery, which failed with {failure}. The worker tries again later; "
-            "dead letters are in workflow_app.world.queue.dead_letters(topic)"
+            f"the retry of a message that failed with {failure}. A message that fails too often "
+            "is in await workflow_app.world.queue.dead_letters(topic)"
         )
     if not reasons:
         reasons.append(
-            "nothing that will come: the body awaits something that is no step, sleep or hook"
+            "nothing that can happen: the workflow awaits something other than a step, a sleep or "
+            "a hook"
         )
     name = plain_name(run.workflow_name)
     return f"run {run.run_id} of {name} is {run.status} at {moment(now)}. It waits for:" + "".join(
@@ -69,7 +70,7 @@ async def _steps(world: RedisWorld, run_id: str, now: datetime) -> list[str]:
     for step in await everything(world.steps.list, run_id):
         name = plain_name(step.step_name)
         if step.status == "running":
-            found.append(f"step {name}, attempt {step.attempt}, which waits for something else")
+            found.append(f"step {name}, attempt {step.attempt}, which has not ended")
         elif step.status == "pending" and step.attempt:
             when = (
                 "within a second" if step.retry_after is None else f"at {moment(step.retry_after)}"
@@ -78,7 +79,7 @@ async def _steps(world: RedisWorld, run_id: str, now: datetime) -> list[str]:
             advance = "await workflow_app.advance(1)" if until is None else _advance(until, now)
             found.append(f"attempt {step.attempt + 1} of step {name} {when}: {advance}")
         elif step.status == "pending":
-            found.append(f"step {name}, which nobody has begun")
+            found.append(f"step {name}, which has not started")
     return found
 
 
