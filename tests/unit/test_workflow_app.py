@@ -521,3 +521,15 @@ class TestTheProcessStaysAsItWas:
     async def test_bad_options(self, options: dict[str, Any]) -> None:
         with pytest.raises(errors.InvalidInputError):
             WorkflowApp(**options)
+
+
+def test_another_library_than_asyncio() -> None:
+    """As with anyio on trio: no loop runs where the coroutines do."""
+    app = WorkflowApp()
+    with app.installed():
+        with pytest.raises(
+            WorkflowAppError, match="let the fixture anyio_backend return 'asyncio'"
+        ):
+            app.start(flows.echo, 1).send(None)
+        with pytest.raises(StopIteration):
+            app.aclose().send(None)

@@ -212,20 +212,3 @@ def test_it_says_what_to_install(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(
         ["*the fixture workflow_app needs the Python SDK*: pip install 'redis-world[[]vercel]'"]
     )
-
-
-def test_trio_is_told_apart(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        shop=SHOP,
-        test_shop="""
-        from shop import checkout
-
-        def test_without_asyncio(workflow_app):
-            try:
-                workflow_app.start(checkout, "o-1").send(None)
-            except Exception as error:
-                assert "let the fixture anyio_backend return 'asyncio'" in str(error)
-        """,
-    )
-    arguments = ("-p", "no:cacheprovider", "-p", "no:asyncio")
-    pytester.runpytest_subprocess(*arguments).assert_outcomes(passed=1)

@@ -18,7 +18,7 @@ from redis_world.codec import Duration, from_ms, to_duration_ms, to_ms
 from redis_world.errors import ConfigurationError, InvalidInputError
 from redis_world.runs import TERMINAL
 from redis_world.testing.clock import ManualClock
-from redis_world.testing.workflows.driver import Driver
+from redis_world.testing.workflows.driver import Driver, running_loop
 from redis_world.testing.workflows.errors import RunNotFinishedError, WorkflowAppError
 from redis_world.testing.workflows.run import AppRun
 from redis_world.testing.workflows.sdk import AppWorld, installed
@@ -242,8 +242,11 @@ class WorkflowApp:
 
     async def aclose(self) -> None:
         """End its worker and close its connections. A later call opens it again."""
+        loop = running_loop()
+        if loop is None:
+            return  # Another library runs the test: nothing can have been opened in there.
         driver, self._driver = self._driver, None
-        if driver is not None and driver.loop is asyncio.get_running_loop():
+        if driver is not None and driver.loop is loop:
             await driver.aclose()
         elif driver is not None:
             driver.leave()
@@ -269,13 +272,12 @@ class WorkflowApp:
         return None if self._driver is None else self._driver.failures.get(run_id)
 
     async def _open(self) -> Driver:
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
+        loop = running_loop()
+        if loop is None:
             raise WorkflowAppError(
                 "a WorkflowApp runs on asyncio; with anyio, let the fixture anyio_backend return "
                 "'asyncio'"
-            ) from None
+            )
         driver = self._driver
         if driver is not None and driver.loop is loop:
             return driver

@@ -28,7 +28,7 @@ from redis_world.worker.delivery import RELEASED, Delivery
 from redis_world.worker.leases import Leases
 from redis_world.world import RedisWorld
 
-__all__ = ["Driver"]
+__all__ = ["Driver", "running_loop"]
 
 _LEASE: Final = timedelta(days=36_500)
 """No test moves its clock so far that a lease would end."""
@@ -89,7 +89,7 @@ class Driver:
 
     def wake(self) -> None:
         """Look again: something has changed. From any thread."""
-        if _running_loop() is self.loop:
+        if running_loop() is self.loop:
             self._wake()
             return
         with contextlib.suppress(RuntimeError):  # its loop is closed
@@ -307,7 +307,8 @@ class Driver:
         )
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The running loop of asyncio, if there is one."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
