@@ -49,7 +49,10 @@ class WorldConfig(BaseModel):
     Attributes:
         namespace: prefix of every key. Worlds of different namespaces can share a server.
         partitions: number of independent parts of the namespace, 1 to 1,024. They spread over
-            the nodes of a cluster. The first opening of a namespace fixes the number.
+            the nodes of a cluster. The first opening of a namespace fixes the number. None: take
+            the number from the namespace. Such a World creates no namespace: opening it raises
+            NamespaceNotFoundError if there is none. Open it with `async with` or `open` before
+            its first call.
         deployment_id: the deployment that the SDK writes into its runs and messages.
         environment: the environment that this World reports for every hook; None reports "".
         max_connections: most connections of the command pool. Calls wait for a free one.
@@ -81,7 +84,7 @@ class WorldConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     namespace: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "world"
-    partitions: Annotated[int, _Number, Field(ge=1, le=1024)] = 1
+    partitions: Annotated[int, _Number, Field(ge=1, le=1024)] | None = 1
     deployment_id: _Text = ""
     environment: _Text | None = None
     max_connections: Annotated[int, _Number, Field(ge=1, le=10_000)] = 32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final, Literal, Self
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "InvalidEventError",
     "InvalidInputError",
     "MessageNotFoundError",
+    "NamespaceNotFoundError",
     "NotDurableError",
     "RunExpiredError",
     "RunNotFoundError",
@@ -58,6 +60,23 @@ class ConfigurationError(WorldError, ValueError):
     """The World can't be opened with this configuration. The text tells what to change."""
 
     code = "configuration"
+
+
+class NamespaceNotFoundError(ConfigurationError):
+    """The namespace does not exist, and the World was told not to create it (`partitions=None`).
+
+    Attributes:
+        namespace: its name.
+        existing: namespaces that the server has, those with a similar name first.
+    """
+
+    status = 404
+    code = "namespace-not-found"
+
+    def __init__(self, message: str, *, namespace: str = "", existing: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.namespace = namespace
+        self.existing = tuple(existing)
 
 
 class ScriptError(WorldError):

@@ -17,7 +17,15 @@ import redis.asyncio
 import redis.exceptions
 
 from redis_world.checkup import contents, safety, server
-from redis_world.checkup.facts import Facts, Reading, ask_namespace, ask_server, read_clock
+from redis_world.checkup.facts import (
+    Facts,
+    Reading,
+    adopt_partitions,
+    ask_namespace,
+    ask_server,
+    find_others,
+    read_clock,
+)
 from redis_world.checkup.finding import LEVELS, Finding, Level, worst
 from redis_world.checkup.nodes import Nodes
 from redis_world.config import WorldConfig
@@ -54,7 +62,8 @@ async def check_up(
     Args:
         url: the URL of the server; or
         client: a redis-py client. The checkup uses its server and settings; its owner closes it.
-        config: the options of the World.
+        config: the options of the World. With `partitions=None` the checkup takes the number from
+            the namespace. It compares any other number with the namespace's.
         library: scripts to use instead of those of this package, for tests.
 
     Returns:
@@ -89,6 +98,8 @@ async def _nodes(source: Source, config: WorldConfig) -> AsyncIterator[Nodes]:
         return
     async with contextlib.aclosing(ClusterRoutes(source, config, _restore_nothing)) as routes:
         await routes.open()
+        if not routes.masters:
+            raise redis.exceptions.ClusterDownError("no node of the cluster has slots")
         yield Nodes(routes.masters, routes.client_of_slot)
 
 
@@ -151,12 +162,14 @@ async def _look(
 ) -> None:
     """Add finding by finding: those before a lost connection are worth telling."""
     began = await read_clock(nodes.clients[0])
+    config = await adopt_partitions(nodes, config)
     of_nodes = await asyncio.gather(*(ask_server(each, config) for each in nodes.clients))
     shared = await ask_namespace(nodes, config)
+    others = await find_others(nodes, shared)
     user = str(_settings_of(nodes.clients[0]).get("username") or "default")
     by_node = {
         "{host}:{port}".format_map({"host": "", "port": "", **_settings_of(client)}): Facts(
-            config, user, source.is_memory, {**replies, **shared}
+            config, user, source.is_memory, {**replies, **shared}, others
         )
         for client, replies in zip(nodes.clients, of_nodes, strict=True)
     }

@@ -9,6 +9,7 @@ from redis_world.checkup.facts import Facts
 from redis_world.checkup.finding import Finding, Level, amount, duration
 from redis_world.checkup.nodes import Nodes
 from redis_world.connection import Command
+from redis_world.connection.namespaces import Namespaces
 from redis_world.connection.refusals import first_refusal
 from redis_world.connection.sender import Reply
 from redis_world.keys import SCHEMA
@@ -180,8 +181,7 @@ def check_namespace(facts: Facts) -> tuple[Finding, bool]:
     level: Level = "ok"
     text, advice = f"Namespace {name}: schema {schema}, partitions {partitions}", ""
     if schema is None:
-        level, text = "info", f"Namespace {name} does not exist yet"
-        advice = "check its name: --namespace or REDIS_WORLD_NAMESPACE"
+        level, text, advice = _judge_missing(name, facts.others)
     elif schema != str(SCHEMA):
         level = "error"
         text = f"Namespace {name} has schema {schema}; this version uses schema {SCHEMA}"
@@ -193,6 +193,22 @@ def check_namespace(facts: Facts) -> tuple[Finding, bool]:
         advice = f"open it with partitions={partitions}, or use another --namespace"
     finding = Finding(name="namespace", level=level, text=text, advice=advice, figures=figures)
     return finding, level == "ok"
+
+
+def _judge_missing(name: str, others: Namespaces | None) -> tuple[Level, str, str]:
+    """What to say of a namespace that does not exist.
+
+    Without any namespace on the server nothing is wrong yet. Nor where the user may not look for
+    others: the rights of such a user name the namespace. Beside others it may be mistyped.
+    """
+    text = f"Namespace {name} does not exist"
+    if others is None:
+        return "info", text, ""
+    text += f". {others.describe(name)}"
+    if not others.names and (others.is_complete or others.is_denied):
+        return "info", text, "a worker creates its namespace when it starts"
+    advice = "if the name is wrong, set --namespace or REDIS_WORLD_NAMESPACE; if it is right, "
+    return "warning", text, advice + "start a worker, which creates the namespace"
 
 
 def check_topics(facts: Facts, names: Sequence[str], topics: Sequence[Topic]) -> list[Finding]:

@@ -17,16 +17,19 @@ from redis_world.checkup.nodes import Nodes
 from redis_world.checkup.rights import RIGHTS, rights
 from redis_world.config import WorldConfig
 from redis_world.connection import Command
+from redis_world.connection.namespaces import Namespaces, list_namespaces
 from redis_world.connection.refusals import first_refusal
 from redis_world.connection.sender import Reply, round_trip
-from redis_world.keys import Keys, Partitions
+from redis_world.keys import Partitions, meta_key
 
 __all__ = [
     "RIGHTS",
     "Facts",
     "Reading",
+    "adopt_partitions",
     "ask_namespace",
     "ask_server",
+    "find_others",
     "read_clock",
 ]
 
@@ -57,17 +60,19 @@ class Facts:
         user: whom the server knows the World as.
         is_memory: whether it is the embedded store, of which most of this is not to be had.
         replies: by the command: `INFO memory`, `CONFIG GET save`, `HELLO` and so on.
+        others: the namespaces of the server, when there is none of this name.
     """
 
     config: WorldConfig
     user: str
     is_memory: bool = False
     replies: Mapping[str, Reply] = field(default_factory=dict)
+    others: Namespaces | None = None
 
     @cached_property
     def partitions(self) -> Partitions:
         """The keys of the namespace."""
-        return Partitions(self.config.namespace, self.config.partitions)
+        return _partitions_of(self.config)
 
     def info(self, section: str) -> Mapping[str, Any]:
         """A section of INFO; empty when it was refused."""
@@ -122,9 +127,31 @@ class Facts:
         )
 
 
+def _partitions_of(config: WorldConfig) -> Partitions:
+    assert config.partitions is not None, "adopt_partitions comes first"
+    return Partitions(config.namespace, config.partitions)
+
+
+async def adopt_partitions(nodes: Nodes, config: WorldConfig) -> WorldConfig:
+    """The options, with the namespace's own number of partitions where they leave it open."""
+    if config.partitions is not None:
+        return config
+    (reply,) = await nodes.ask([("HGET", meta_key(config.namespace), "partitions")])
+    is_number = isinstance(reply, bytes) and reply.isdigit()
+    return config.model_copy(update={"partitions": int(reply) if is_number else 1})
+
+
+async def find_others(nodes: Nodes, shared: Mapping[str, Reply]) -> Namespaces | None:
+    """The namespaces of the server, where the one that was asked for does not exist."""
+    reply = shared["HMGET"]
+    if not isinstance(reply, list) or reply[0] is not None:
+        return None
+    return await list_namespaces(nodes.clients)
+
+
 async def ask_server(client: redis.asyncio.Redis, config: WorldConfig) -> dict[str, Reply]:
     """Ask for what the checks of a server judge, in one round trip. Nothing is changed."""
-    keys = Keys(config.namespace, partitions=config.partitions)
+    keys = _partitions_of(config)[0]
     commands: dict[str, Command] = {
         "HELLO": ("HELLO",),
         **{f"INFO {section}": ("INFO", section) for section in _INFO},
@@ -148,7 +175,7 @@ async def ask_namespace(nodes: Nodes, config: WorldConfig) -> dict[str, Reply]:
 
     Of the replies of many partitions there is the first refusal, or else what all of them say.
     """
-    partitions = Partitions(config.namespace, config.partitions)
+    partitions = _partitions_of(config)
     meta, *replies = await nodes.ask(
         [
             ("HMGET", partitions[0].meta, "schema", "partitions", "created_by", "created_at"),

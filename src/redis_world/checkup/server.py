@@ -58,8 +58,8 @@ def check_cluster(facts: Facts, masters: int | None = None) -> list[Finding]:
     """
     if masters is not None:
         text = f"A cluster of {amount(masters, 'master')}"
-        figures: dict[str, Any] = {"masters": masters, "partitions": facts.config.partitions}
-        if facts.config.partitions >= masters or masters == 1:
+        figures: dict[str, Any] = {"masters": masters, "partitions": len(facts.partitions)}
+        if len(facts.partitions) >= masters or masters == 1:
             return [Finding(name="cluster", level="ok", text=text, figures=figures)]
         return [
             Finding(

@@ -33,6 +33,7 @@ from redis_world.config import WorldConfig
 from redis_world.connection.blocking import SyncCaller
 from redis_world.connection.cluster import ClusterRoutes, ask_by_owner, fence_of, slot_of
 from redis_world.connection.diagnosis import explain
+from redis_world.connection.namespaces import list_namespaces, no_such_namespace
 from redis_world.connection.refusals import is_elsewhere, is_lost, translate
 from redis_world.connection.sender import (
     Command,
@@ -43,12 +44,12 @@ from redis_world.connection.sender import (
     scan,
 )
 from redis_world.connection.sentinels import SentinelPool, meet_sentinels
-from redis_world.connection.server import check_server, pin_namespace
+from redis_world.connection.server import check_server, find_namespace, pin_namespace
 from redis_world.connection.source import Source, abandon, close
 from redis_world.connection.subscriber import open_subscriber
-from redis_world.errors import WorldClosedError
+from redis_world.errors import ConfigurationError, WorldClosedError
 from redis_world.hints import HintHub
-from redis_world.keys import Keys, Partitions
+from redis_world.keys import Keys, Partitions, meta_key
 from redis_world.lua import Script, ScriptLibrary
 from redis_world.outages import Outage
 
@@ -223,7 +224,9 @@ class Connection:
     ) -> None:
         self._source = Source(url, client, config)
         self.config = config
-        self.partitions = Partitions(config.namespace, config.partitions)
+        self._partitions: Partitions | None = None
+        if config.partitions is not None:
+            self._partitions = Partitions(config.namespace, config.partitions)
         self._library = library
         self.outage = Outage(self.describe)
         self._notifications = Outage(self.describe)
@@ -250,6 +253,7 @@ class Connection:
         Raises:
             ConfigurationError: the server is too old, the namespace was made otherwise, or the
                 Sentinels don't know the service.
+            NamespaceNotFoundError: it does not exist, and `partitions` is None.
             WorldClosedError: it was closed, before or meanwhile.
             WorldUnavailableError: the server can't be reached.
         """
@@ -308,8 +312,27 @@ class Connection:
                 is_of_cluster=self._source.is_cluster,
             )
         self.observe_server_time(now)
-        home = routes.client_of(self.keys.meta)
-        await pin_namespace(home, self.config, self._library, seconds=seconds)
+        await self._pin(routes, seconds=seconds)
+
+    async def _pin(self, routes: _Routes, *, seconds: float) -> bool:
+        """Pin the namespace, or take it as it is; whether it was new."""
+        namespace = self.config.namespace
+        home = routes.client_of(meta_key(namespace))
+        if self.config.partitions is not None:
+            return await pin_namespace(home, self.config, self._library, seconds=seconds)
+        number = await find_namespace(home, self.config, seconds=seconds)
+        if number is None:
+            found = await list_namespaces(routes.masters)
+            raise no_such_namespace(namespace, found, self.describe())
+        if self._partitions is None:
+            self._partitions = Partitions(namespace, number)
+        elif len(self._partitions) != number:
+            # Keys of the old ones are in the hands of callers, in other loops, too.
+            raise ConfigurationError(
+                f"namespace {namespace!r} was deleted, and created again with "
+                f"partitions={number}: make a new World for it"
+            )
+        return False
 
     async def reopen(self) -> None:
         """Open it also where it was closed."""
@@ -334,6 +357,21 @@ class Connection:
             state.end_soon()
         if own is not None:
             await own.aclose()
+
+    @property
+    def partitions(self) -> Partitions:
+        """The keys of the namespace, partition by partition.
+
+        Raises:
+            ConfigurationError: the namespace has to tell how many there are, and the World is not
+                open yet.
+        """
+        if self._partitions is None:
+            raise ConfigurationError(
+                "a World with partitions=None has to be opened before its first call: use "
+                "`async with`, or `await world.open()`"
+            )
+        return self._partitions
 
     @property
     def keys(self) -> Keys:
@@ -490,8 +528,8 @@ class Connection:
 
     async def _restore(self, routes: _Routes) -> None:
         """Pin the namespace again: a server without scripts was started anew, maybe empty."""
-        client = routes.client_of(self.keys.meta)
-        if await pin_namespace(client, self.config, self._library, seconds=0):
+        if await self._pin(routes, seconds=0):
+            client = routes.client_of(meta_key(self.config.namespace))
             logger.error(
                 "the server at %s has lost namespace %r with all its data",
                 self._source.address(client),

@@ -26,7 +26,7 @@ from redis_world.errors import ConfigurationError
 from redis_world.keys import SCHEMA, Partitions, meta_key
 from redis_world.lua import ScriptLibrary
 
-__all__ = ["MIN_VERSIONS", "check_server", "pin_namespace"]
+__all__ = ["MIN_VERSIONS", "check_server", "find_namespace", "pin_namespace"]
 
 logger = logging.getLogger(__name__)
 
@@ -138,13 +138,7 @@ async def pin_namespace(
     )
     # EVAL: the server may have lost its scripts.
     (reply,) = await _ask_until(is_lost, client, [("EVAL", script.source, *row)], seconds)
-    schema, partitions = int(reply[1]), int(reply[2])
-    if schema != SCHEMA:
-        raise ConfigurationError(
-            f"namespace {namespace!r} has schema {schema}, but this version of redis-world "
-            f"writes schema {SCHEMA}: install a version for schema {schema}, "
-            "or use another namespace"
-        )
+    partitions = _check_pinned(namespace, reply[1], reply[2])
     if partitions != config.partitions:
         raise ConfigurationError(
             f"namespace {namespace!r} was created with partitions={partitions}, not "
@@ -152,6 +146,43 @@ async def pin_namespace(
             "or use another namespace"
         )
     return bool(reply[0] == b"CREATED")
+
+
+async def find_namespace(
+    client: redis.asyncio.Redis, config: WorldConfig, *, seconds: float
+) -> int | None:
+    """The number of partitions of a namespace, or None when there is none; nothing is written.
+
+    Args:
+        client: a client of the running loop.
+        config: the World's options.
+        seconds: for which it is tried, while the server does not answer.
+
+    Raises:
+        ConfigurationError: another version of redis-world made it.
+    """
+    asked: Command = ("HMGET", meta_key(config.namespace), "schema", "partitions")
+    ((schema, partitions),) = await _ask_until(is_lost, client, [asked], seconds)
+    if schema is None:
+        return None
+    return _check_pinned(config.namespace, schema, partitions)
+
+
+def _check_pinned(namespace: str, schema: bytes | None, partitions: bytes | None) -> int:
+    """Refuse a namespace of another version; its number of partitions."""
+    found, number = (int(each) if each and each.isdigit() else 0 for each in (schema, partitions))
+    if found and found != SCHEMA:
+        raise ConfigurationError(
+            f"namespace {namespace!r} has schema {found}, but this version of redis-world "
+            f"writes schema {SCHEMA}: install a version for schema {found}, "
+            "or use another namespace"
+        )
+    if not found or not number:
+        raise ConfigurationError(
+            f"namespace {namespace!r} has no valid record in the key {meta_key(namespace)}: "
+            "restore the key from a backup, or use another namespace"
+        )
+    return number
 
 
 async def _ask_until(
