@@ -113,7 +113,7 @@ class TestInAPipe:
         assert result.returncode == 0, result.stderr
         assert not result.stderr
         lines = result.stdout.splitlines()
-        assert lines[-1].startswith("go on with: ")
+        assert lines[-1].startswith("next, on a server: ")
         assert lines[-1].endswith(GO_ON)
         assert re.fullmatch(
             r"result: order A-(\w+) for 59.70 EUR, payment P-\1, approved by Mia", lines[-2]
@@ -203,7 +203,7 @@ class TestOnATerminal:
             r"event log: 34 events, no gaps *",
             r" +34 +run_completed +\+\S+ s *",
             r"✓ result: order .* approved by Mia *",
-            rf"go on with: .*{re.escape(GO_ON)}",
+            rf"next, on a server: .*{re.escape(GO_ON)}",
         ):
             assert any(re.fullmatch(pattern, line) for line in final), (pattern, final)
         # And it was seen while it ran.

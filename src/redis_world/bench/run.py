@@ -72,6 +72,7 @@ async def run_bench(
     url: str | None = None,
     *,
     namespace: str | None = None,
+    partitions: int | None = None,
     seconds: float = 30.0,
     on_progress: OnProgress | None = None,
 ) -> Report:
@@ -82,6 +83,7 @@ async def run_bench(
     Args:
         url: the URL of the server; None: `REDIS_WORLD_URL`.
         namespace: a namespace that does not exist; None: a random one.
+        partitions: the number of its partitions; None: `REDIS_WORLD_PARTITIONS`, else 1.
         seconds: how long it takes, approximately; longer where calls are slow.
         on_progress: called after each round with the current measurement, the number of finished
             rounds and the number of all rounds.
@@ -94,7 +96,8 @@ async def run_bench(
     is_fresh = namespace is None
     namespace = namespace or fresh_namespace()
     url = url_or_env(url)
-    world = RedisWorld.from_env(url=url, namespace=namespace)
+    more = {} if partitions is None else {"partitions": partitions}
+    world = RedisWorld.from_env(url=url, namespace=namespace, **more)
     with Interrupts() as interrupts:
         async with observing(url, world.config) as observer:
             await observer.check_unused(namespace, is_fresh=is_fresh)

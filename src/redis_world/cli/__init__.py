@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -34,14 +35,16 @@ def options(
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also log what goes as planned.")
+    ] = False,
 ) -> None:
-    """Durable workflows on Redis. Logs go to stderr, results to stdout."""
+    """Durable workflows on Redis. Results go to stdout, logs and errors to stderr."""
     set_up(LogLevel.INFO if verbose else LogLevel.WARNING)
 
 
 def main() -> None:
-    """Run the command line; an error of the World is one line and exit code 1."""
+    """Run the command line. An error of the World is one line on stderr and exit code 1."""
     from redis_world.cli import (  # noqa: F401 - they add their commands
         bench,
         demo,
@@ -52,8 +55,16 @@ def main() -> None:
         worker,
     )
 
+    _open_missing_streams()
     try:
         app()
     except WorldError as error:
         report(str(error), event="failed")
         sys.exit(1)
+
+
+def _open_missing_streams() -> None:
+    """Give the process all three standard streams: a service manager may start it without them."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123

@@ -17,7 +17,7 @@ from redis_world.bench import Figure, Measurement, Report, run_bench
 from redis_world.cli import app
 from redis_world.cli.inspect.common import Json
 from redis_world.cli.inspect.output import Mode, Output
-from redis_world.cli.options import Url
+from redis_world.cli.options import Partitions, Url
 
 __all__ = ["bench"]
 
@@ -31,28 +31,38 @@ def bench(
     namespace: Annotated[
         str | None,
         # Not of the environment, where the namespace of real runs is.
-        typer.Option(help="To work in; it must not exist, and is removed. Default: a fresh one."),
+        typer.Option(
+            help="Namespace to work in. It must not exist; bench deletes it at the end. "
+            "Default: a random name."
+        ),
     ] = None,
+    partitions: Partitions = None,
     seconds: Annotated[
-        float, typer.Option(min=1.0, max=3600.0, help="How long it takes, about.")
+        float, typer.Option(min=1.0, max=3600.0, help="Approximate duration in seconds.")
     ] = 30.0,
     as_json: Json = False,
 ) -> None:
-    """Measure how fast a World is on a server, and what is the limit.
+    """Measure how fast redis-world is on a server, and what limits it.
 
-    It writes runs, messages and streams into a namespace of its own, which
-    is removed at the end, also after Ctrl-C. The server does a lot
-    meanwhile, and whoever else uses it waits longer.
+    bench writes runs, messages and streams into its own namespace. It deletes
+    the namespace at the end, also after Ctrl-C. The server is busy during the
+    test, so other clients wait longer.
 
-    Figures are medians over several rounds, with the lowest and the highest;
-    "round trips" tells them as multiples of a read that finds nothing.
-    With --url memory:// it measures the embedded store.
+    Each figure is the median of several rounds, with the lowest and the
+    highest. The column "round trips" compares it with a read that finds
+    nothing. With --url memory:// it measures the embedded store.
     """
     output = Output.choose(as_json=as_json)
     try:
         with _progress() as progress:
             shown = _Shown(progress)
-            work = run_bench(url, namespace=namespace, seconds=seconds, on_progress=shown)
+            work = run_bench(
+                url,
+                namespace=namespace,
+                partitions=partitions,
+                seconds=seconds,
+                on_progress=shown,
+            )
             report = asyncio.run(work)
     except (KeyboardInterrupt, asyncio.CancelledError):
         typer.echo("interrupted", err=True)

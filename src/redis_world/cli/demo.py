@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from redis_world.cli import app
-from redis_world.cli.options import Namespace, Url, needs_sdk, world_options
+from redis_world.cli.options import Partitions, Url, needs_sdk, world_options
 
 if TYPE_CHECKING:
     from redis_world.demo.run import View
@@ -26,14 +26,21 @@ _GO_ON: Final = "demo --url redis://localhost:6379/0 --processes 2"
 @app.command()
 def demo(
     url: Url = None,
-    namespace: Namespace = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace", envvar="REDIS_WORLD_NAMESPACE", help="Namespace. Default: demo."
+        ),
+    ] = None,
+    partitions: Partitions = None,
     processes: Annotated[
-        int, typer.Option(min=0, help="Worker processes; 0: this process does the work.")
+        int,
+        typer.Option(min=0, help="Number of worker processes. 0: run the worker in this process."),
     ] = 0,
 ) -> None:
-    """Run an order workflow, and show what happens as it happens.
+    """Run an example order workflow and show each step live.
 
-    Without --url it runs on an embedded store that ends with the command.
+    Without --url, the demo uses an embedded store that ends with the command.
     """
     try:
         from redis_world.demo.run import run_demo
@@ -42,7 +49,7 @@ def demo(
     if not logging.getLogger().isEnabledFor(logging.INFO):
         # The runtime warns of every retry, and one that the demo makes on purpose is no news.
         logging.getLogger("vercel.workflow").setLevel(logging.ERROR)
-    options = world_options(url, namespace or _NAMESPACE)
+    options = world_options(url, namespace or _NAMESPACE, partitions)
     try:
         done = asyncio.run(run_demo(options, processes, _view()))
     except KeyboardInterrupt:
@@ -51,7 +58,7 @@ def demo(
     if url is None:
         # As it was called: it need not be on the path.
         command = sys.argv[0] if sys.argv[0].endswith("redis-world") else "redis-world"
-        typer.echo(f"go on with: {command} {_GO_ON}")
+        typer.echo(f"next, on a server: {command} {_GO_ON}")
     raise typer.Exit(0 if done else 1)
 
 

@@ -9,14 +9,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from redis_world.cli import app
 from redis_world.cli.logs import LogFormat, LogLevel, set_up, show_worker
-from redis_world.cli.options import Namespace, Url, needs_sdk, world_options
+from redis_world.cli.options import Namespace, Partitions, Url, needs_sdk, world_options
 from redis_world.cli.processes import supervise
 from redis_world.errors import ConfigurationError
 from redis_world.worker import OwnProcess, Worker
@@ -35,44 +36,55 @@ _FAREWELL_SECONDS: Final = 2.0
 @app.command()
 def worker(
     modules: Annotated[
-        list[str], typer.Argument(help="Modules that hold workflows, e.g. app.workflows.")
+        list[str],
+        typer.Argument(help="Python modules that define workflows, e.g. app.workflows."),
     ],
     url: Url = None,
     namespace: Namespace = None,
+    partitions: Partitions = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="Messages handled at a time, per process.")
+        int, typer.Option(min=1, help="Messages that each process handles at the same time.")
     ] = 32,
-    processes: Annotated[int, typer.Option(min=1, help="How many processes.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 1,
     lease: Annotated[
-        float, typer.Option(min=0.1, help="Seconds until a lost worker's messages are free.")
+        float,
+        typer.Option(min=0.1, help="Seconds until other workers get the messages of a dead one."),
     ] = 60.0,
     max_replay: Annotated[
         float,
         typer.Option(
             min=0.1,
-            help="Seconds that a replay may take. One that blocks the process for longer ends it, "
-            "with exit code 70.",
+            help="Maximum seconds for one replay. If a replay blocks the process for longer, the "
+            "process ends with exit code 70.",
         ),
     ] = 600.0,
     shutdown_timeout: Annotated[
-        float, typer.Option(min=0.0, help="Seconds that running handlers get at the end.")
+        float,
+        typer.Option(min=0.0, help="Seconds that running handlers get to finish at shutdown."),
     ] = 20.0,
     log_format: Annotated[
-        LogFormat, typer.Option(help="Log lines as text, or as JSON objects.")
+        LogFormat, typer.Option(help="Format of log lines: text, or one JSON object each.")
     ] = LogFormat.TEXT,
     log_level: Annotated[
         LogLevel | None,
-        typer.Option(help="Show lines of all modules from this level up.", show_default="warning"),
+        typer.Option(
+            help="Lowest level to log, for all modules. The worker's own info lines are always "
+            "shown unless you set this.",
+            show_default="warning",
+        ),
     ] = None,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> None:
-    """Consume messages and run the workflows of MODULES, until SIGTERM or Ctrl-C.
+    """Run the workflows of MODULES until SIGTERM or Ctrl-C.
 
-    A second signal ends the process at once, with exit code 130.
+    At the first signal the worker takes no new messages and lets running
+    handlers finish. A second signal ends the process at once, with exit code
+    130.
     """
-    options = world_options(url, namespace)
+    _check_names(modules)
+    options = world_options(url, namespace, partitions)
     if log_level is None and logging.root.isEnabledFor(logging.INFO):
-        # As `--verbose` in front of the command has it.
+        # As `--verbose` before the command has it.
         log_level = LogLevel.INFO
     set_up(log_level or LogLevel.WARNING, log_format)
     durations = {
@@ -118,12 +130,12 @@ def _adapter(options: dict[str, Any], modules: list[str]) -> VercelWorld:
     if not adapter.handlers:
         raise ConfigurationError(
             f"no workflows were found in {', '.join(modules)}: a worker needs at least one "
-            "handler, which a `Workflows()` makes when its module is imported"
+            "handler. Create a `Workflows()` in one of these modules"
         )
     if adapter.world.is_memory:
         raise ConfigurationError(
-            "a worker needs a server: the embedded store of a process is seen by nobody else. "
-            "Give a --url, or set REDIS_WORLD_URL"
+            "a worker needs a server: other processes can't see the embedded store. "
+            "Add --url, or set REDIS_WORLD_URL"
         )
     return adapter
 
@@ -137,7 +149,9 @@ async def _work(adapter: VercelWorld, working: Worker) -> None:
                 await adapter.aclose()
         except TimeoutError:
             logger.warning(
-                "the connections were not closed in time", extra={"event": "worker.not_closed"}
+                "connections did not close within %.0f s",
+                _FAREWELL_SECONDS,
+                extra={"event": "worker.not_closed"},
             )
 
 
@@ -177,6 +191,46 @@ def _run_to_its_end(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, N
     main.result()
 
 
+def _check_names(modules: Sequence[str]) -> None:
+    """Refuse what is no module's name, such as a path.
+
+    Raises:
+        ConfigurationError: the text says what to write instead.
+    """
+    for name in modules:
+        module, folder = _module_of(name)
+        if module == name and all(name.split(".")):
+            continue
+        advice = "Write a name such as `app.workflows`"
+        if module:
+            advice = f"Write `{module}`, as in `import {module}`"
+        if folder:
+            advice += f", and run this command in {folder}"
+        raise ConfigurationError(f"{name!r} is not the name of a Python module. {advice}")
+
+
+def _module_of(name: str) -> tuple[str, str]:
+    """The module that somebody means who writes this, and the folder to start in.
+
+    Both are empty where nothing can be said.
+    """
+    is_path = any(each in name for each in (os.sep, os.altsep) if each)
+    if not is_path:
+        # As other tools name an object in a module.
+        name = name.partition(":")[0]
+    if not is_path and not name.endswith(".py"):
+        return ".".join(filter(None, name.split("."))), ""
+    path = PurePath(name)
+    if path.suffix == ".py":
+        path = path.parent if path.stem == "__init__" else path.with_suffix("")
+    folder = ""
+    if path.is_absolute() or ".." in path.parts:
+        folder, path = str(path.parent), PurePath(path.name)
+    if ".." in path.parts or not path.parts:
+        return "", ""
+    return ".".join(path.parts), folder
+
+
 def load_modules(modules: list[str]) -> None:
     """Import the modules that hold workflows; the World must be the process's already.
 
@@ -192,6 +246,6 @@ def load_modules(modules: list[str]) -> None:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
             raise ConfigurationError(
-                f"there is no module {name!r}: modules are named as in `import {name}`, from "
-                "the folder that this command is run in"
+                f"there is no module {name!r}: modules are named as in `import {name}`. This "
+                f"command looks for them in {os.getcwd()} and in the installed packages"  # noqa: PTH109 - a text
             ) from None
