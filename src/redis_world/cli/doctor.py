@@ -1,9 +1,10 @@
-"""`redis-world doctor`: what is wrong with a server or a namespace, and how to mend it."""
+"""`redis-world doctor`: what is wrong with a server or a namespace, and how to fix it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -17,8 +18,9 @@ from rich.text import Text
 
 from redis_world.checkup import Finding, Level, check_up, worst
 from redis_world.cli import app
+from redis_world.cli.inspect.output import writing
 from redis_world.cli.options import Namespace, Url, world_options
-from redis_world.config import WorldConfig, url_or_env
+from redis_world.config import ENVIRONMENT_PREFIX, WorldConfig, url_or_env
 from redis_world.errors import ConfigurationError
 
 __all__ = ["doctor"]
@@ -37,31 +39,38 @@ _STYLES: Final[dict[Level, str]] = {
 def doctor(
     url: Url = None,
     namespace: Namespace = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON document.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Look at a server and a namespace; say what is wrong, and how to mend it.
+    """Check a server and a namespace: report problems and how to fix them.
 
-    Nothing is changed. Further options of the World, such as its
-    durability, are taken from the environment, REDIS_WORLD_<OPTION>.
+    doctor changes nothing. It reads further options, such as the
+    durability, from the environment: REDIS_WORLD_<OPTION>. A namespace
+    that does not exist is a warning if the server has other namespaces.
 
-    Exit code: 0, all is well; 1, there are warnings; 2, there are
-    errors, or the server can't be reached. What this user may not see
-    is "unknown", which does not count.
+    Exit code: 0, no problems; 1, there are warnings; 2, there are
+    errors, or the server can't be reached. "unknown" is what this user
+    may not read. It does not change the exit code.
+
+    Fields in a pipe: level, name, finding, advice.
     """
     findings = _find(url, namespace)
-    if as_json:
-        typer.echo(json.dumps(_document(findings), indent=2))
-    elif sys.stdout.isatty():
-        _show(findings)
-    else:
-        for finding in findings:
-            typer.echo("\t".join(map(_one_line, _columns(finding))))
+    with writing():
+        if as_json:
+            typer.echo(json.dumps(_document(findings), indent=2))
+        elif sys.stdout.isatty():
+            _show(findings)
+        else:
+            for finding in findings:
+                typer.echo("\t".join(map(_one_line, _columns(finding))))
     raise typer.Exit(_EXIT_CODES.get(worst(findings), 0))
 
 
 def _find(url: str | None, namespace: str | None) -> list[Finding]:
     try:
-        config = WorldConfig.from_env(**world_options(None, namespace))
+        options = world_options(None, namespace)
+        if f"{ENVIRONMENT_PREFIX}PARTITIONS" not in os.environ:
+            options["partitions"] = None  # as many as the namespace has
+        config = WorldConfig.from_env(**options)
         return asyncio.run(check_up(url_or_env(url), config=config))
     except ConfigurationError as error:
         # A finding like others: whoever reads the JSON need not know of another form.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -21,6 +20,8 @@ from redis_world.cli.inspect.common import (
     Json,
     Limit,
     Topic,
+    Yes,
+    confirm,
     refuse,
     topics_of,
     with_world,
@@ -42,7 +43,7 @@ dead = typer.Typer(name="dead", no_args_is_help=True)
 
 @dead.callback()
 def _dead() -> None:
-    """List, send again or delete messages that nothing more is tried for."""
+    """List, send again or delete dead letters: messages that failed too often."""
 
 
 app.add_typer(dead)
@@ -73,18 +74,19 @@ class _Cancelled:
 
 @app.command()
 def cancel(
-    run_ids: Annotated[list[str], typer.Argument(help="Ids of runs, wrun_...")],
+    run_ids: Annotated[list[str], typer.Argument(help="Ids of the runs, wrun_...")],
     url: Url = None,
     namespace: Namespace = None,
     reason: Annotated[
-        str | None, typer.Option(help="Why; kept in the run's log. Up to 512 characters.")
+        str | None,
+        typer.Option(help="Reason, stored in the run's event log. At most 512 characters."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Cancel runs at once; steps that are being executed are not interrupted.
+    """Cancel runs. Steps that are already running are not interrupted.
 
-    The fields in a pipe: run id, what became of it, and why. Exit code 0 when
-    all of them are cancelled now, else 1.
+    Fields in a pipe: run id, outcome, reason of the outcome. The exit code is
+    0 if all of the runs are cancelled now, else 1.
     """
     output = Output.choose(as_json=as_json)
     fates = with_world(url, namespace, partial(_cancel_all, run_ids, reason))
@@ -122,9 +124,9 @@ def _fate(found: CancelOutcome) -> _Cancelled:
         case "not_cancellable":
             return _Cancelled(found.run_id, "ended", f"it is {found.status}")
         case "not_found":
-            return _Cancelled(found.run_id, "not found", "there is no such run")
+            return _Cancelled(found.run_id, "not found", "the run does not exist")
         case _:
-            # What a server that is away has done of it, nobody knows.
+            # A server that is away may have done it or not.
             text = "try it again" if found.retryable else "it can't be cancelled"
             return _Cancelled(found.run_id, "unknown", text, found.code)
 
@@ -174,14 +176,14 @@ def dead_list(
     everything: All = False,
     as_json: Json = False,
 ) -> None:
-    """List dead letters, those that died first in front, topic by topic.
+    """List dead letters topic by topic, oldest first.
 
-    The fields in a pipe: message id, queue name, run id, died, reason,
-    attempts, last error, payload. --limit and --cursor are of one topic.
+    Fields in a pipe: message id, queue name, run id, died, reason, attempts,
+    last error, payload. --limit and --cursor apply to each topic.
     """
     output = Output.choose(as_json=as_json)
     if cursor is not None and topic is None:
-        refuse("--cursor needs the TOPIC that it is of")
+        refuse("--cursor needs the TOPIC that it belongs to: add it")
     paging = Paging(limit, cursor, everything)
     with_world(url, namespace, partial(_list, output, topic, paging))
 
@@ -218,23 +220,29 @@ async def _fetch(
 @dead.command()
 def redrive(
     message_ids: Annotated[
-        list[str] | None, typer.Argument(help="Ids of dead letters, msg_...")
+        list[str] | None, typer.Argument(help="Ids of the dead letters, msg_...")
     ] = None,
     url: Url = None,
     namespace: Namespace = None,
-    everything: Annotated[bool, typer.Option("--all", help="All dead letters.")] = False,
-    topic: Annotated[str | None, typer.Option(help="With --all: only those of a topic.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Send all dead letters again.")
+    ] = False,
+    topic: Annotated[
+        str | None, typer.Option(help="With --all: only the dead letters of this topic.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Send dead letters again, due now, with their failures forgotten.
+    """Send dead letters again. They are due now, and their failures are reset.
 
-    Exit code 0 when all of them were found, else 1.
+    Fields in a pipe: message id, outcome, and the new id if another message
+    was sent in its place; with --all: topic, outcome, count. The exit code is
+    0 if all of the dead letters were found, else 1.
     """
     output = Output.choose(as_json=as_json)
     if bool(message_ids) == everything:
-        refuse("name the MESSAGE_IDS to be sent again, or --all of them")
+        refuse("give either MESSAGE_IDS or --all")
     if topic is not None and not everything:
-        refuse("--topic belongs to --all")
+        refuse("--topic works only with --all: add --all, or remove --topic")
     if everything:
         _tell(output, "redriven", with_world(url, namespace, partial(_redrive_all, topic)))
         return
@@ -274,23 +282,29 @@ def purge(
     topic: Topic = None,
     url: Url = None,
     namespace: Namespace = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete dead letters for good, of a topic or of all topics; it asks first."""
+    """Delete the dead letters of a topic, or of all topics.
+
+    purge asks before it deletes. Without a terminal, add --yes. Fields in a
+    pipe: topic, outcome, count.
+    """
     output = Output.choose(as_json=as_json)
-    if not yes:
-        if not sys.stdin.isatty():
-            refuse("dead letters are deleted for good, and nobody is here to be asked: add --yes")
-        count = with_world(url, namespace, partial(_count, topic))
-        noun = "dead letter" if count == 1 else "dead letters"
-        if not typer.confirm(f"Delete {count} {noun} for good?", err=True):
-            raise typer.Exit(1)
-    _tell(output, "purged", with_world(url, namespace, partial(_purge, topic)))
+    counts = with_world(url, namespace, partial(_count, topic))
+    total = sum(counts.values())
+    if total:
+        noun = "dead letter" if total == 1 else "dead letters"
+        confirm(f"Delete {total} {noun} for good?", yes=yes)
+        counts = with_world(url, namespace, partial(_purge, topic))
+    elif output.mode is not Mode.JSON:
+        output.note("no dead letters to delete")
+    _tell(output, "purged", counts)
 
 
-async def _count(topic: str | None, world: RedisWorld) -> int:
-    return sum([(await world.queue.stats(each)).dead for each in await topics_of(world, topic)])
+async def _count(topic: str | None, world: RedisWorld) -> dict[str, int]:
+    topics = await topics_of(world, topic)
+    return {each: (await world.queue.stats(each)).dead for each in topics}
 
 
 async def _purge(topic: str | None, world: RedisWorld) -> dict[str, int]:

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from redis_world import RedisWorld
 from redis_world.cli import app
-from redis_world.cli.inspect.common import Json, refuse, with_world
+from redis_world.cli.inspect.common import Json, Yes, confirm, refuse, with_world
 from redis_world.cli.inspect.output import Mode, Output
 from redis_world.cli.options import Namespace, Url
 from redis_world.runs import TERMINAL
@@ -27,57 +27,77 @@ _AGE: Final = re.compile(rf"([0-9]+(?:\.[0-9]+)?) ?([{''.join(_UNITS)}])")
 def _parse_age(text: str) -> timedelta:
     match = _AGE.fullmatch(text.strip())
     if match is None:
-        raise typer.BadParameter(f"{text!r} is no age: write it like 90s, 15m, 12h, 30d or 4w")
+        raise typer.BadParameter(f"{text!r} is not an age: write it like 90s, 15m, 12h, 30d or 4w")
     try:
         return timedelta(**{_UNITS[match[2]]: float(match[1])})
     except OverflowError:
-        raise typer.BadParameter(f"{text!r} is longer than anybody remembers") from None
+        raise typer.BadParameter(f"{text!r} is too large an age") from None
 
 
 @app.command()
 def prune(
     older_than: Annotated[
         timedelta,
-        typer.Option(parser=_parse_age, metavar="AGE", help="Ended so long ago: 12h, 30d, 4w."),
+        typer.Option(
+            parser=_parse_age,
+            metavar="AGE",
+            help="Only runs that ended at least this long ago: 90s, 15m, 12h, 30d, 4w.",
+        ),
     ],
     url: Url = None,
     namespace: Namespace = None,
     status: Annotated[
         list[str] | None,
-        typer.Option(help="Only runs of this status: completed, failed, cancelled; repeatable."),
+        typer.Option(
+            help="Only runs with this status: completed, failed or cancelled. Repeatable."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count the runs and delete nothing.")
+    ] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Remove finished runs for good, with their logs, steps, streams and messages.
+    """Delete finished runs, with their logs, steps, streams and messages.
 
-    A run with a hook that outlives it stays until that has had its time.
+    prune asks before it deletes. Without a terminal, add --yes. A run whose
+    hook keeps its token longer than the run stays until that time is over.
     """
     output = Output.choose(as_json=as_json)
     wanted = status or [*TERMINAL]
     for name in wanted:
         if name not in TERMINAL:
-            refuse(f"{name!r} is no status of a finished run: {', '.join(TERMINAL)}")
-    work = partial(_prune, older_than=older_than, status=wanted, dry_run=dry_run)
-    count = with_world(url, namespace, work)
+            refuse(f"{name!r} is not the status of a finished run: {', '.join(TERMINAL)}")
+    found = with_world(url, namespace, partial(_count, older_than, wanted))
+    removed = 0
+    if found and not dry_run:
+        confirm(
+            f"Delete {_runs(found)} for good, with logs, steps, streams and messages?", yes=yes
+        )
+        removed = with_world(url, namespace, partial(_prune, older_than, wanted, found))
     if output.mode is Mode.JSON:
-        output.document({"removed": 0 if dry_run else count, "found": count, "dryRun": dry_run})
+        output.document({"removed": removed, "found": max(found, removed), "dryRun": dry_run})
     elif output.mode is Mode.LINES:
-        output.line("found" if dry_run else "removed", str(count))
+        output.line("found", str(found)) if dry_run else output.line("removed", str(removed))
+    elif not found:
+        output.draw("No runs to delete")
+    elif dry_run:
+        output.draw(f"{_runs(found)} would be deleted")
     else:
-        noun = "run" if count == 1 else "runs"
-        text = "would be removed" if dry_run else "removed"
-        Console(highlight=False).print(f"{count} {noun} {text}")
+        output.draw(f"{_runs(removed)} deleted")
 
 
-async def _prune(
-    world: RedisWorld, *, older_than: timedelta, status: list[str], dry_run: bool
-) -> int:
-    total = await world.prune(older_than, status=status, dry_run=True)
-    if dry_run or not total:
-        return total
+def _runs(count: int) -> str:
+    return f"{count} {'run' if count == 1 else 'runs'}"
+
+
+async def _count(older_than: timedelta, status: list[str], world: RedisWorld) -> int:
+    return await world.prune(older_than, status=status, dry_run=True)
+
+
+async def _prune(older_than: timedelta, status: list[str], total: int, world: RedisWorld) -> int:
     with _progress() as progress:
-        task = progress.add_task("removing", total=total)
+        task = progress.add_task("deleting", total=total)
 
         def show(_: int, gone: int) -> None:
             # More may have come of age meanwhile.

@@ -1,4 +1,4 @@
-"""`redis-world inspect`: what is in a World, for people and programs; it changes nothing."""
+"""`redis-world inspect`: what is in a World, for people and programs. It changes nothing."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated, NoReturn, TypeAlias, TypeVar
 
@@ -20,7 +21,9 @@ __all__ = [
     "Limit",
     "RunId",
     "Topic",
+    "Yes",
     "commands",
+    "confirm",
     "refuse",
     "topics_of",
     "with_world",
@@ -28,28 +31,39 @@ __all__ = [
 
 T = TypeVar("T")
 
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Write JSON, with wire names.")]
-Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=MAX_LIMIT, help="How many at most.")]
+Json: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print JSON with the field names of the wire format.")
+]
+Limit: TypeAlias = Annotated[
+    int, typer.Option(min=1, max=MAX_LIMIT, help="Maximum number of items.")
+]
 Cursor: TypeAlias = Annotated[
-    str | None, typer.Option(help="Go on where an earlier list ended, which named its cursor.")
+    str | None, typer.Option(help="Continue after an earlier list, which printed this cursor.")
 ]
-All: TypeAlias = Annotated[bool, typer.Option("--all", help="All that there are.")]
-RunId: TypeAlias = Annotated[str, typer.Argument(help="The run's id, wrun_...")]
+All: TypeAlias = Annotated[bool, typer.Option("--all", help="List all items.")]
+RunId: TypeAlias = Annotated[str, typer.Argument(help="Id of the run, wrun_...")]
 Topic: TypeAlias = Annotated[
-    str | None, typer.Argument(help="A topic, e.g. __wkf_workflow_; without one: all of them.")
+    str | None, typer.Argument(help="Topic, e.g. __wkf_workflow_. Default: all topics.")
 ]
+
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 commands = typer.Typer(name="inspect", no_args_is_help=True)
 
 
 @commands.callback()
 def inspect() -> None:
-    """Look at runs, their parts, and the queue.
+    """Show runs, their steps, events, hooks and streams, and the queue.
 
-    Tables on a terminal; in a pipe lines whose fields are separated by tabs,
-    with ISO times and nothing shortened; with --json the wire's names.
-    Payloads of the Python SDK are decoded where it is installed, other ones
-    are told by their size.
+    These commands change nothing. The namespace must exist.
+
+    On a terminal they print tables. In a pipe they print one line for each
+    item: fields separated by tabs, ISO times, nothing shortened. `inspect
+    events` prints one JSON object for each line. With --json every command
+    prints one JSON document.
+
+    Payloads that the Python SDK wrote are decoded if the SDK is installed.
+    For other payloads the size is shown.
     """
 
 
@@ -58,17 +72,18 @@ def with_world(
     namespace: str | None,
     work: Callable[[RedisWorld], Awaitable[T]],
 ) -> T:
-    """Open the World that the options or the environment name, and do something with it.
+    """Open a namespace that exists, of the options or the environment, and do something with it.
 
     Raises:
         typer.Exit: it is an embedded store.
         WorldError: the World can't be opened, or does not do it.
     """
-    world = RedisWorld.from_env(**world_options(url, namespace))
+    # Looking for a mistyped name must not create it, nor fix the partitions of one to come.
+    world = RedisWorld.from_env(**world_options(url, namespace), partitions=None)
     if world.is_memory:
         refuse(
-            "an embedded store can't be inspected from another process: it is seen by nobody "
-            "else. Give a --url, or set REDIS_WORLD_URL"
+            "this command needs a server: an embedded store exists only inside its own process. "
+            "Add --url, or set REDIS_WORLD_URL"
         )
 
     async def inside() -> T:
@@ -81,6 +96,24 @@ def with_world(
 async def topics_of(world: RedisWorld, topic: str | None) -> list[str]:
     """The topic that was named, or all that messages were ever sent to."""
     return await world.queue.topics() if topic is None else [topic]
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is deleted.
+
+    Args:
+        question: what is asked on a terminal.
+        yes: do not ask.
+
+    Raises:
+        typer.Exit: the answer is no, or there is no terminal to ask on.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        refuse(f"{question} stdin is not a terminal, so nothing was deleted: add --yes to confirm")
+    if not typer.confirm(question, err=True):
+        raise typer.Exit(1)
 
 
 def refuse(text: str) -> NoReturn:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -19,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redis_world.cli.inspect.payloads import printable, shown
+from redis_world.errors import WorldError
 from redis_world.models import Page
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "read_pages",
     "short_name",
     "status_text",
+    "writing",
 ]
 
 T = TypeVar("T")
@@ -86,11 +89,13 @@ class Listing(Generic[T]):
         noun: what they are, in the plural.
         columns: their fields.
         wire: an item with the wire's names.
+        is_json: in a pipe each item is a JSON object, since its payload is more than a field.
     """
 
     noun: str
     columns: Sequence[Column[T]]
     wire: Callable[[T], Mapping[str, Any]]
+    is_json: bool = False
 
     def table(self, items: Sequence[T]) -> Table:
         """The items as a table."""
@@ -155,6 +160,25 @@ async def read_pages(
             return Page[T].model_construct(None, data=data, cursor=cursor, has_more=False)
 
 
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """A block that writes to stdout.
+
+    Raises:
+        WorldError: it can't, since the disk is full, for example.
+        BrokenPipeError: its reader is gone, which is no error.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        with contextlib.suppress(OSError, ValueError):
+            # What is left of it would fail again at the end of the process.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise WorldError(f"stdout can't be written: {error.strerror or error}") from None
+
+
 @dataclass(frozen=True)
 class Output:
     """Writes to stdout, and what is not the result to stderr."""
@@ -183,8 +207,9 @@ class Output:
 
     def draw(self, *what: RenderableType) -> None:
         """Draw on the terminal."""
-        for each in what:
-            self.console.print(each)
+        with writing():
+            for each in what:
+                self.console.print(each)
 
     def line(self, *fields: str) -> None:
         """Write one line, its fields separated by tabs."""
@@ -192,9 +217,10 @@ class Output:
 
     def write_line(self, line: str) -> None:
         """Write a line that is ready."""
-        sys.stdout.write(f"{line}\n")
-        # At once: somebody may be reading along.
-        sys.stdout.flush()
+        with writing():
+            sys.stdout.write(f"{line}\n")
+            # At once: somebody may be reading along.
+            sys.stdout.flush()
 
     def document(self, value: Any) -> None:
         """Write a JSON document: laid out for a person, or in one line for a program."""
@@ -231,14 +257,17 @@ class Output:
                 self.document({"data": data, "cursor": page.cursor, "hasMore": page.has_more})
             case Mode.LINES:
                 for item in page.data:
-                    self.write_line(listing.line(item))
+                    if listing.is_json:
+                        self.item(listing.wire(item))
+                    else:
+                        self.write_line(listing.line(item))
             case Mode.TABLE if page.data:
                 self.draw(listing.table(page.data))
             case Mode.TABLE:
                 self.note(none)
         if page.has_more:
             places = [f"--cursor {page.cursor}"] if more is None else more
-            self.note(f"there are more {listing.noun}: go on with {' or '.join(places)}, or --all")
+            self.note(f"there are more {listing.noun}: add {' or '.join(places)}, or --all")
 
 
 # -- words ---------------------------------------------------------------------------------

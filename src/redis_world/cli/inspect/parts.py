@@ -47,17 +47,20 @@ def events(
     url: Url = None,
     namespace: Namespace = None,
     correlation_id: Annotated[
-        str | None, typer.Option(help="Only the events of this step, sleep or hook.")
+        str | None, typer.Option(help="Only events of the step, sleep or hook with this id.")
     ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
     everything: All = False,
-    newest_first: Annotated[bool, typer.Option("--newest-first", help="Not the oldest.")] = False,
+    newest_first: Annotated[
+        bool, typer.Option("--newest-first", help="List the newest events first.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the event log of a run.
 
-    The fields in a pipe: slot, created, type, correlation id, data.
+    In a pipe: one JSON object for each line, with the field names of the wire
+    format. Decoded payloads are in eventData.
     """
     output = Output.choose(as_json=as_json)
     paging = Paging(limit, cursor, everything)
@@ -119,29 +122,14 @@ def _event_listing(begin: datetime, names: Mapping[str, str]) -> Listing[Event]:
     return Listing(
         "events",
         [
-            Column(
-                "slot",
-                lambda event: str(slot_of(event)),
-                lambda event: str(slot_of(event)),
-                right=True,
-            ),
-            Column("time", lambda event: iso(_created(event)), offset, right=True),
-            Column("event", lambda event: event.event_type, kind),
-            Column("what", lambda event: event.correlation_id or "", about, flexible=True),
-            Column("data", _data),
+            Column("slot", None, lambda event: str(slot_of(event)), right=True),
+            Column("time", None, offset, right=True),
+            Column("event", None, kind),
+            Column("what", None, about, flexible=True),
         ],
         lambda event: event.to_wire(),
+        is_json=True,
     )
-
-
-def _created(event: Event) -> datetime:
-    assert event.created_at is not None
-    return event.created_at
-
-
-def _data(event: Event) -> str:
-    data = event.to_wire().get("eventData")
-    return one_line(data) if data else ""
 
 
 def _detail(event: Any) -> str:
@@ -172,7 +160,7 @@ def steps(
 ) -> None:
     """List the steps of a run.
 
-    A narrow terminal leaves their ids out. The fields in a pipe: step id,
+    A narrow terminal does not show step ids. Fields in a pipe: step id,
     status, name, attempts, created, started, ended, retry after, input,
     output, error.
     """
@@ -246,7 +234,7 @@ def _outcome(step: Step) -> Text:
 @commands.command()
 def hooks(
     run_id: Annotated[
-        str | None, typer.Argument(help="A run's id; without one: the hooks of all runs.")
+        str | None, typer.Argument(help="Id of a run. Default: the hooks of all runs.")
     ] = None,
     url: Url = None,
     namespace: Namespace = None,
@@ -255,9 +243,9 @@ def hooks(
     everything: All = False,
     as_json: Json = False,
 ) -> None:
-    """List live hooks, which wait to be resumed.
+    """List the live hooks: those that can still be resumed.
 
-    The fields in a pipe: token, run id, hook id, created, webhook or system,
+    Fields in a pipe: token, run id, hook id, created, webhook or system,
     retained until, metadata.
     """
     output = Output.choose(as_json=as_json)

@@ -12,12 +12,18 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-__all__ = ["chunk_payload", "iso", "one_line", "printable", "shown"]
+__all__ = ["chunk_payload", "failure_lines", "iso", "one_line", "printable", "shown"]
 
 _PREFIX_BYTES: Final = 4
 _MAX_NODES: Final = 1_000_000
 """What a payload may unfold to: a few bytes may name the same part again and again."""
 _MAX_DEPTH: Final = 200
+_MAX_CAUSES: Final = 8
+_MAX_LINES: Final = 40
+_FIRST_LINES: Final = 6
+_MAX_COLUMNS: Final = 400
+"""What a person reads of a traceback: its end, where the error is, and a little of its begin."""
+_CAUSED: Final = "The above exception was the direct cause of the following exception:"
 _MAX_BITS: Final = 10_000
 """Longer numbers are no texts in Python, unless it is told to."""
 _BUILT_IN: Final = frozenset(
@@ -78,6 +84,34 @@ def shown(value: Any) -> Any:
 def one_line(value: Any) -> str:
     """A value of the wire in one line: compact JSON, an error as `name: message`."""
     return printable(_text(shown(value)))
+
+
+def failure_lines(value: Any) -> list[str]:
+    """An error of the wire for people: its traceback after those of its causes.
+
+    Without a traceback it is the name and message, and nothing where it is no error that the SDK
+    wrote. Long ones are cut in the middle.
+    """
+    error = shown(value)
+    chain: list[_Error] = []
+    while isinstance(error, _Error) and len(chain) < _MAX_CAUSES:
+        chain.append(error)
+        error = error.get("cause")
+    lines: list[str] = []
+    for each in reversed(chain):
+        stack = each.get("stack")
+        text = stack if isinstance(stack, str) and stack.strip() else _text(each)
+        lines += ["", _CAUSED, ""] if lines else []
+        lines += text.rstrip().splitlines()
+    left_out = len(lines) - _MAX_LINES
+    if left_out > 0:
+        place = _FIRST_LINES
+        lines[place : place + left_out] = [f"... {left_out} lines, see --json ..."]
+    return [_cut(printable(line.expandtabs(4))) for line in lines]
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _MAX_COLUMNS else f"{line[:_MAX_COLUMNS]}..."
 
 
 def printable(text: str) -> str:

@@ -80,7 +80,7 @@ _LISTING: Final = Listing[_Row](
         Column("postponed", lambda row: str(row.stats.postponed)),
         Column("longest postponed", lambda row: f"{row.stats.longest_postponed:.3f}"),
         Column("unknown", _unknown),
-        Column("nobody knows", None, _postponed, flexible=True),
+        Column("postponed", None, _postponed, flexible=True),
     ],
     _Row.to_wire,
 )
@@ -94,16 +94,16 @@ def queue(
     watch: Watch = False,
     as_json: Json = False,
 ) -> None:
-    """Count the messages of the queue, topic by topic.
+    """Count the messages in the queue, topic by topic.
 
-    ready: due now. delayed: due later. leased: being handled. held: due, and
-    waiting for another one of their run. dead: given up, see `dead list`.
-    postponed: ready or delayed, of a workflow or step that the workers so far
-    do not know.
+    ready: due now. delayed: due later. leased: a worker handles it. held: due,
+    but waits for another message of its run. dead: failed too often, see `dead
+    list`. postponed: ready or delayed, and no worker so far has the workflow
+    or step.
 
-    The fields in a pipe: topic, the first five counts, for how many seconds the
-    oldest due message has been waiting, the postponed, for how many seconds the
-    first of them has been, and what they ask for.
+    Fields in a pipe: topic, ready, delayed, leased, held, dead, age of the
+    oldest due message in seconds, postponed, seconds since the first
+    postponement, names of the missing workflows and steps.
     """
     output = Output.choose(as_json=as_json)
     check_watch(output, watch=watch)
@@ -122,7 +122,9 @@ async def _show(output: Output, topic: str | None, world: RedisWorld) -> None:
     rows = await _look(world, topic)
     page = Page[_Row].model_construct(None, data=rows, cursor=None, has_more=False)
     output.show(
-        _LISTING, page, none=f"no message was ever sent in namespace {world.config.namespace!r}"
+        _LISTING,
+        page,
+        none=f"no message was ever sent in namespace {world.config.namespace!r}",
     )
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -22,21 +23,25 @@ from redis_world.cli.inspect.output import (
     age,
     duration,
     read_pages,
+    short_name,
     status_text,
 )
-from redis_world.cli.inspect.payloads import iso, one_line, printable
+from redis_world.cli.inspect.payloads import failure_lines, iso, one_line, printable
 from redis_world.cli.inspect.runs import attributes_text, seconds_of, server_now
 from redis_world.cli.inspect.streams import Stream, read_streams
 from redis_world.cli.inspect.timeline import Item, Timeline
 from redis_world.cli.inspect.watch import Watch, check_watch, watch_items, watch_picture
 from redis_world.cli.inspect.waterfall import waterfall
 from redis_world.cli.options import Namespace, Url
+from redis_world.errors import StepNotFoundError
 from redis_world.models import Hook, Page, Run, Step, Wait
 from redis_world.runs import TERMINAL
 
 __all__ = ["run"]
 
 _PAYLOADS: Final = ("input", "output", "error")
+_FAILED_STEPS: Final = 3
+"""How many of them are shown with their errors."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Picture:
 
     Attributes:
         items: of the timeline, as many as are wanted.
+        failures: what a person is told of errors: headings, and tracebacks by their lines.
         left_out: how many more there are.
         now: the server's time.
     """
@@ -58,6 +64,7 @@ class Picture:
     waits: Sequence[Wait]
     streams: Sequence[Stream]
     now: datetime
+    failures: Sequence[tuple[str, Sequence[str]]] = ()
 
     @property
     def end(self) -> datetime:
@@ -91,11 +98,11 @@ def run(
     watch: Watch = False,
     as_json: Json = False,
 ) -> None:
-    """Show a run: state, steps with their attempts over time, sleeps, hooks, streams.
+    """Show a run: its state, steps, attempts, sleeps, hooks, streams and errors.
 
-    In a pipe the first field of a line says what it is about: run, attribute,
-    input, output, error, step, attempt, sleep, hook or stream. --limit is of
-    steps, sleeps and hooks together.
+    On a terminal, errors have their tracebacks. In a pipe, the first field of
+    each line is its kind: run, attribute, input, output, error, step, attempt,
+    sleep, hook or stream. --limit applies to steps, sleeps and hooks together.
     """
     output = Output.choose(as_json=as_json)
     check_watch(output, watch=watch)
@@ -107,17 +114,18 @@ def run(
         with_world(url, namespace, partial(_show, output, paging, run_id))
 
 
-async def _look(world: RedisWorld, run_id: str, paging: Paging, *, whole: bool) -> Picture:
-    """Read a run; with its entities where `whole`, else what the picture of it needs."""
+async def _look(world: RedisWorld, run_id: str, paging: Paging, mode: Mode) -> Picture:
+    """Read what is shown of a run: the entities for a program, errors for people."""
     found = await world.runs.get(run_id)
     log = await world.events.list(run_id, resolve_data="none")
     timeline = Timeline(log.data)
     items = timeline.items
     shown_items = items if paging.everything else items[: paging.limit]
+    failures = await _failures(world, found, items) if mode is Mode.TABLE else []
     steps: Page[Step] = Page(data=[])
     hooks: Page[Hook] = Page(data=[])
     waits: Page[Wait] = Page(data=[])
-    if whole:
+    if mode is Mode.JSON:
         steps = await read_pages(
             lambda limit, cursor: world.steps.list(run_id, limit=limit, cursor=cursor), paging
         )
@@ -137,11 +145,37 @@ async def _look(world: RedisWorld, run_id: str, paging: Paging, *, whole: bool) 
         waits=waits.data,
         streams=await read_streams(world, run_id),
         now=server_now(world),
+        failures=failures,
     )
 
 
+async def _failures(
+    world: RedisWorld, found: Run, items: Sequence[Item]
+) -> list[tuple[str, list[str]]]:
+    """The errors of a run, and of the newest of its steps that failed or are to be tried again."""
+    failures: list[tuple[str, list[str]]] = []
+    if "error" in found.model_fields_set:
+        failures.append(("error of the run", failure_lines(found.error)))
+    failed = [each for each in items if each.kind == "step" and _has_failed(each)]
+    for item in failed[-_FAILED_STEPS:]:
+        with contextlib.suppress(StepNotFoundError):
+            step = await world.steps.get(found.run_id, item.correlation_id)
+            lines = failure_lines(step.error) if "error" in step.model_fields_set else []
+            failures.append((f"error of step {printable(short_name(item.name))}", lines))
+    if len(failed) > _FAILED_STEPS:
+        more = len(failed) - _FAILED_STEPS
+        failures.append((f"{more} more steps failed: see `inspect steps`", [""]))
+    return [(title, lines) for title, lines in failures if lines]
+
+
+def _has_failed(step: Item) -> bool:
+    if step.state == "failed":
+        return True
+    return step.ended is None and any(each.outcome == "retried" for each in step.attempts)
+
+
 async def _show(output: Output, paging: Paging, run_id: str, world: RedisWorld) -> None:
-    picture = await _look(world, run_id, paging, whole=output.mode is Mode.JSON)
+    picture = await _look(world, run_id, paging, output.mode)
     match output.mode:
         case Mode.JSON:
             output.document(picture.to_wire())
@@ -151,7 +185,8 @@ async def _show(output: Output, paging: Paging, run_id: str, world: RedisWorld) 
             output.draw(*_drawn(picture, output.console.width))
     if picture.left_out:
         output.note(
-            f"{picture.left_out} more steps, sleeps and hooks are not shown: --limit, or --all"
+            f"{picture.left_out} more steps, sleeps and hooks are not shown: raise --limit, or "
+            "add --all"
         )
 
 
@@ -159,12 +194,12 @@ async def _watch(output: Output, paging: Paging, run_id: str, world: RedisWorld)
     if output.mode is Mode.JSON:
 
         async def items() -> dict[str, Any]:
-            return {run_id: (await _look(world, run_id, paging, whole=True)).to_wire()}
+            return {run_id: (await _look(world, run_id, paging, output.mode)).to_wire()}
 
         await watch_items(output, items)
 
     async def draw() -> RenderableType:
-        picture = await _look(world, run_id, paging, whole=False)
+        picture = await _look(world, run_id, paging, output.mode)
         more = f"{picture.left_out} more are not shown (--limit, --all); " * bool(picture.left_out)
         return Group(*_drawn(picture, output.console.width), Text(f"{more}Ctrl-C ends it", "dim"))
 
@@ -180,6 +215,9 @@ def _drawn(picture: Picture, width: int) -> list[RenderableType]:
         parts.append(waterfall(picture.items, picture.run.created_at, picture.end, width))
     if picture.streams:
         parts.append(_streams(picture.streams))
+    for title, lines in picture.failures:
+        parts.append(Text(title, "bold red"))
+        parts += [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
     return parts
 
 

@@ -42,21 +42,23 @@ def runs(
     url: Url = None,
     namespace: Namespace = None,
     workflow: Annotated[
-        str | None, typer.Option(help="Only runs of this workflow, by its full name.")
+        str | None, typer.Option(help="Only runs of the workflow with this full name.")
     ] = None,
     status: Annotated[
-        list[Status] | None, typer.Option(help="Only runs of this status; may be repeated.")
+        list[Status] | None, typer.Option(help="Only runs with this status. Repeatable.")
     ] = None,
     limit: Limit = 20,
     cursor: Cursor = None,
     everything: All = False,
-    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="Not the newest.")] = False,
+    oldest_first: Annotated[
+        bool, typer.Option("--oldest-first", help="List the oldest runs first.")
+    ] = False,
     watch: Watch = False,
     as_json: Json = False,
 ) -> None:
     """List runs, newest first.
 
-    The fields in a pipe: run id, status, workflow, created, started, ended,
+    Fields in a pipe: run id, status, workflow, created, started, ended,
     seconds, error code, attributes.
     """
     output = Output.choose(as_json=as_json)
@@ -119,8 +121,8 @@ async def _list(
     name = filters["workflow_name"]
     if not page.data and name and "//" not in name:
         output.note(
-            f"no workflow is called {name!r} in full: --json shows workflowName, which the Python "
-            "SDK makes as workflow//<module>//<function>"
+            f"no runs: {name!r} is not the full name of a workflow. The Python SDK names it "
+            "workflow//<module>//<function>; see the third field, or workflowName in --json"
         )
 
 

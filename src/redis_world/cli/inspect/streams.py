@@ -14,7 +14,7 @@ from rich.text import Text
 
 from redis_world import RedisWorld
 from redis_world.cli.inspect.common import Json, RunId, commands, refuse, with_world
-from redis_world.cli.inspect.output import Column, Listing, Output
+from redis_world.cli.inspect.output import Column, Listing, Output, writing
 from redis_world.cli.inspect.payloads import chunk_payload
 from redis_world.cli.options import Namespace, Url
 from redis_world.errors import WorldError
@@ -62,27 +62,30 @@ _LISTING: Final = Listing[Stream](
 def streams(
     run_id: RunId,
     name: Annotated[
-        str | None, typer.Argument(help="A stream: its chunks are written as they are.")
+        str | None, typer.Argument(help="Name of a stream. Default: list the run's streams.")
     ] = None,
     url: Url = None,
     namespace: Namespace = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for more, until it is closed or Ctrl-C.")
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Wait for new chunks until the stream is closed, or Ctrl-C."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the streams of a run, or write the chunks of one to stdout.
+    """List the streams of a run, or print the chunks of one stream.
 
-    The chunks come as they are, bytes with nothing between them; what the
-    Python SDK wrote begins with its length. With --json they are decoded:
-    one document, or with --follow one line for each chunk.
+    Chunks are printed as raw bytes, with nothing between them. A chunk that
+    the Python SDK wrote begins with its length. With --json, chunks are
+    decoded: one document, or with --follow one line for each chunk.
 
-    The fields of the list in a pipe: name, number of chunks, open or closed.
+    Fields of the list in a pipe: name, number of chunks, open or closed.
     """
     output = Output.choose(as_json=as_json)
     if name is None:
         if follow:
-            refuse("--follow needs the NAME of a stream")
+            refuse("--follow needs the NAME of a stream: add it after the run id")
         with_world(url, namespace, partial(_list, output, run_id))
         return
     with contextlib.suppress(KeyboardInterrupt):
@@ -164,6 +167,7 @@ async def _check(world: RedisWorld, run_id: str, name: str, *, follow: bool) -> 
 
 
 def _write(chunk: bytes) -> None:
-    sys.stdout.buffer.write(chunk)
-    # At once: somebody may be waiting for it.
-    sys.stdout.buffer.flush()
+    with writing():
+        sys.stdout.buffer.write(chunk)
+        # At once: somebody may be waiting for it.
+        sys.stdout.buffer.flush()

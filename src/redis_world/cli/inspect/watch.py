@@ -20,7 +20,9 @@ _SECONDS: Final = 1.0
 Watch: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--watch", "-w", help="Draw it every second, until Ctrl-C; with --json: what changed."
+        "--watch",
+        "-w",
+        help="Redraw every second until Ctrl-C. With --json: print what changed.",
     ),
 ]
 
@@ -32,7 +34,7 @@ def check_watch(output: Output, *, watch: bool) -> None:
         typer.Exit: it was asked for.
     """
     if watch and output.mode is Mode.LINES:
-        refuse("--watch draws on a terminal, and this is none: leave it out, or add --json")
+        refuse("--watch needs a terminal, and stdout is none: remove it, or add --json")
 
 
 async def watch_picture(output: Output, look: Callable[[], Awaitable[RenderableType]]) -> None:
