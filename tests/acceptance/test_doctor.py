@@ -72,7 +72,7 @@ def test_all_is_well(healthy: Server) -> None:
     assert found["namespace"][0] == found["replicas"][0] == "info"
     # Nothing is made where nothing was: the second look finds no namespace either.
     again = rows(doctor("--url", healthy.url))
-    assert "is new" in again["namespace"][1]
+    assert "does not exist. The server has no namespaces" in again["namespace"][1]
 
 
 def test_the_environment_says_what_the_world_would_be(healthy: Server) -> None:

@@ -27,7 +27,7 @@ from vercel.workflow._internal.streams import encode_value
 
 from redis_world import RedisWorld
 from support.backends import Backend, Servers
-from support.command_line import environment
+from support.command_line import environment, run_here
 from support.events import (
     attr_set,
     hook_created,
@@ -35,6 +35,7 @@ from support.events import (
     new_run,
     run_ended,
     step_completed,
+    step_failed,
     step_retrying,
     step_started,
     wait_created,
@@ -126,7 +127,9 @@ def store(backend_of_module: Backend) -> Store:
 @pytest.fixture
 def own(backend_of_module: Backend) -> Store:
     """An empty store of the test's own."""
-    return Store(backend_of_module.url, backend_of_module.namespace())
+    store = Store(backend_of_module.url, backend_of_module.namespace())
+    store.use(RedisWorld.open)
+    return store
 
 
 def command(*arguments: str) -> list[str]:
@@ -136,16 +139,24 @@ def command(*arguments: str) -> list[str]:
 def run(
     store: Store, *arguments: str, code: int = 0, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in a pipe; it has to end with this code."""
-    done = subprocess.run(
-        command(*arguments, *store.options),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(**more),
-        stdin=subprocess.DEVNULL,
-        timeout=SECONDS,
-    )
+    """Run the command in a pipe; it has to end with this code.
+
+    In this process, which is far faster, unless Python itself has to start with some variables.
+    """
+    whole = command(*arguments, *store.options)
+    if more:
+        done = subprocess.run(
+            whole,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment(**more),
+            stdin=subprocess.DEVNULL,
+            timeout=SECONDS,
+        )
+    else:
+        ended = run_here(*arguments, *store.options)
+        done = subprocess.CompletedProcess(whole, ended.code, ended.out, ended.err)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -157,6 +168,13 @@ def lines(store: Store, *arguments: str) -> list[list[str]]:
     assert not done.stderr
     assert done.stdout.replace("\n", "").replace("\t", "").isprintable()
     return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def objects(store: Store, *arguments: str) -> list[Any]:
+    """The lines of a command that prints one JSON object for each."""
+    done = run(store, *arguments)
+    assert not done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def document(store: Store, *arguments: str) -> Any:
@@ -296,9 +314,7 @@ class TestRuns:
     def test_pages(self, store: Store) -> None:
         first = run(store, "inspect", "runs", "--limit", "2")
         assert len(first.stdout.splitlines()) == 2
-        found = re.fullmatch(
-            r"there are more runs: go on with --cursor (\S+), or --all\n", first.stderr
-        )
+        found = re.fullmatch(r"there are more runs: add --cursor (\S+), or --all\n", first.stderr)
         assert found is not None
         (rest,) = lines(store, "inspect", "runs", "--cursor", found[1])
         assert rest[0] == store.done
@@ -444,9 +460,63 @@ class TestRun:
             "completed",
         ]
 
+    @pytest.mark.parametrize("width", [80, 120])
+    def test_a_failure_has_its_traceback(self, own: Store, width: int) -> None:
+        def fail(text: str) -> None:
+            try:
+                int(text)
+            except ValueError as error:
+                raise RuntimeError(f"outer {text}") from error
+
+        def raised(text: str) -> bytes:
+            with pytest.raises(RuntimeError) as caught:
+                fail(text)
+            return PayloadEncoder().encode_error(caught.value)
+
+        async def change(world: RedisWorld) -> str:
+            run_id = await new_run(world, workflowName=WORKFLOW)
+            for number in range(5):
+                step = f"step_{number}"
+                await write(world, run_id, lazy_start(step, stepName=f"step//a//f{number}"))
+                await write(world, run_id, step_failed(step, error=raised(f"of {step}")))
+            await write(world, run_id, lazy_start("again", stepName="step//a//again"))
+            await write(world, run_id, step_retrying("again", error=raised("[/red]\x1b[2J")))
+            return run_id
+
+        run_id = own.use(change)
+        live = on_terminal(own, "inspect", "run", run_id, width=width)
+        # Brackets are no markup, escapes no commands.
+        assert_has(live, r"error of step again", r"RuntimeError: outer \[/red\]\\x1b\[2J")
+        ended = run_ended("failed") | {"eventData": {"error": raised("of the run")}}
+        own.use(lambda world: write(world, run_id, ended))
+        shown = on_terminal(own, "inspect", "run", run_id, width=width)
+        place = shown.index("error of the run")
+        assert shown[place + 1] == "Traceback (most recent call last):"
+        part = shown[place : shown.index("error of step f3")]
+        assert_has(
+            part,
+            r'File ".*test_inspect.*',
+            r"ValueError: invalid literal .*: 'of the run'",
+            r"The above exception was the direct cause of the following exception:",
+        )
+        assert part[-1] == "RuntimeError: outer of the run"
+        # The newest ones; the others are counted.
+        assert_has(shown, r"error of step f4", r"RuntimeError: outer of step_4")
+        assert "error of step f1" not in shown
+        assert any(
+            re.fullmatch(r"\d+ more steps failed: see `inspect steps`", row) for row in shown
+        )
+        # A program has it all, a line has its name and message.
+        found = document(own, "inspect", "run", run_id)
+        assert found["run"]["error"]["stack"].startswith("Traceback")
+        assert ["error", "RuntimeError: outer of the run"] in lines(own, "inspect", "run", run_id)
+
     def test_what_is_not_shown_is_counted(self, store: Store) -> None:
         done = run(store, "inspect", "run", store.live, "--limit", "1")
-        assert done.stderr == "2 more steps, sleeps and hooks are not shown: --limit, or --all\n"
+        assert (
+            done.stderr
+            == "2 more steps, sleeps and hooks are not shown: raise --limit, or add --all\n"
+        )
         assert "step_1" not in done.stdout
         assert not run(store, "inspect", "run", store.live, "--limit", "1", "--all").stderr
 
@@ -475,28 +545,36 @@ class TestRun:
 
 class TestParts:
     def test_events(self, store: Store) -> None:
-        found = lines(store, "inspect", "events", store.done)
-        assert [(row[0], row[2], row[3]) for row in found] == [
-            ("1", "run_created", ""),
-            ("2", "run_started", ""),
-            ("3", "attr_set", "attr_1"),
-            ("4", "step_created", "step_1"),
-            ("5", "step_started", "step_1"),
-            ("6", "step_retrying", "step_1"),
-            ("7", "step_started", "step_1"),
-            ("8", "step_completed", "step_1"),
-            ("9", "run_completed", ""),
+        """One JSON object for each line, as a list of them in one document has it."""
+        found = objects(store, "inspect", "events", store.done)
+        assert [(each["eventType"], each.get("correlationId")) for each in found] == [
+            ("run_created", None),
+            ("run_started", None),
+            ("attr_set", "attr_1"),
+            ("step_created", "step_1"),
+            ("step_started", "step_1"),
+            ("step_retrying", "step_1"),
+            ("step_started", "step_1"),
+            ("step_completed", "step_1"),
+            ("run_completed", None),
         ]
-        assert all(re.fullmatch(TIME, row[1]) for row in found)
-        assert found[5][4] == r'{"error": ValueError: no\nanswer}'
-        assert found[7][4] == '{"result": "P-1"}'
+        assert all(re.fullmatch(TIME, each["createdAt"]) for each in found)
+        assert found[5]["eventData"]["error"] == {"name": "ValueError", "message": "no\nanswer"}
+        assert found[7]["eventData"]["result"] == "P-1"
+        assert found == document(store, "inspect", "events", store.done)["data"]
+        first = run(store, "inspect", "events", store.done, "--limit", "2")
+        assert [json.loads(line) for line in first.stdout.splitlines()] == found[:2]
+        assert first.stderr.startswith("there are more events: add --cursor ")
+        own_bytes = objects(store, "inspect", "events", store.failed)
+        assert own_bytes[-1]["eventData"]["error"] == {"bytes": 3}
 
     def test_events_of_one_step(self, store: Store) -> None:
         arguments = ("inspect", "events", store.done, "--correlation-id", "step_1")
-        assert [row[0] for row in lines(store, *arguments)] == ["4", "5", "6", "7", "8"]
-        assert [row[0] for row in lines(store, *arguments, "--newest-first")] == [
-            *("8", "7", "6", "5", "4")
+        found = objects(store, *arguments)
+        assert [each["eventType"] for each in found] == [
+            *("step_created", "step_started", "step_retrying", "step_started", "step_completed")
         ]
+        assert objects(store, *arguments, "--newest-first") == found[::-1]
 
     def test_events_as_json(self, store: Store) -> None:
         done = run(store, "inspect", "events", store.done, "--json", "--limit", "4")
@@ -713,7 +791,7 @@ class TestQueue:
         for width in (80, 120):
             assert_has(
                 on_terminal(own, "inspect", "queue", width=width),
-                r"topic +ready  delayed  leased  held  dead  oldest due +nobody.*",
+                r"topic +ready  delayed  leased  held  dead  oldest due +postponed.*",
                 rf"{TOPIC} +2 +1 +1 +0 +1 +{SPAN}",
             )
 
@@ -731,7 +809,7 @@ class TestQueue:
         (name,) = found["postponedNames"]
         assert (name["queueName"], name["stepName"]) == (f"{TOPIC}refund", None)
         shown = on_terminal(own, "inspect", "queue", width=120)
-        assert_has(shown, r".* nobody knows", rf".* 1 for {SPAN}: {TOPIC}refund")
+        assert_has(shown, r".* oldest due +postponed", rf".* 1 for {SPAN}: {TOPIC}refund")
 
     def test_nothing_was_ever_sent(self, own: Store) -> None:
         assert lines(own, "inspect", "queue") == []
@@ -779,7 +857,7 @@ class TestDeadLetters:
         part = run(own, "dead", "list", "--limit", "1")
         assert len(part.stdout.splitlines()) == 2, "one of each topic"
         found = re.fullmatch(
-            rf"there are more dead letters: go on with {OTHER} --cursor (\S+) or "
+            rf"there are more dead letters: add {OTHER} --cursor (\S+) or "
             rf"{TOPIC} --cursor (\S+), or --all\n",
             part.stderr,
         )
@@ -854,13 +932,31 @@ class TestDeadLetters:
 
     def test_purge_asks_first(self, own: Store) -> None:
         dead(own, 2)
-        assert "add --yes" in refusal(own, "dead", "purge", code=2)
+        for form in ([], ["--json"]):
+            text = refusal(own, "dead", "purge", *form, code=2)
+            assert "Delete 2 dead letters for good?" in text
+            assert "add --yes" in text
         for answer, code, left in (("n\n", 1, 2), ("y\n", 0, 0)):
             with Terminal(own, "dead", "purge") as terminal:
                 terminal.read_until(r"Delete 2 dead letters for good\? \[y/N\]")
                 terminal.press(answer)
                 assert terminal.end() == code
             assert own.use(lambda world: world.queue.stats(TOPIC)).dead == left
+
+    @pytest.mark.parametrize("options", [[], ["--yes"]], ids=["asking", "yes"])
+    def test_purge_asks_about_nothing(self, own: Store, options: list[str]) -> None:
+        """Neither on a terminal nor without one; it says that there is nothing."""
+        arguments = ("dead", "purge", *options)
+        done = run(own, *arguments)
+        assert (done.stdout, done.stderr) == ("", "no dead letters to delete\n")
+        assert on_terminal(own, *arguments) == ["no dead letters to delete"]
+        own.use(send)
+        done = run(own, *arguments)
+        assert (done.stdout, done.stderr) == (
+            f"{TOPIC}\tpurged\t0\n",
+            "no dead letters to delete\n",
+        )
+        assert document(own, *arguments)["data"] == [{"topic": TOPIC, "purged": 0}]
 
 
 # -- cancel --------------------------------------------------------------------------------
@@ -899,7 +995,7 @@ class TestCancel:
         assert found == {
             "runId": "wrun_nobody",
             "outcome": "not found",
-            "message": "there is no such run",
+            "message": "the run does not exist",
         }
 
     def test_table(self, own: Store) -> None:
@@ -936,12 +1032,13 @@ class TestPrune:
 
     def test_in_a_pipe(self, own: Store, ids: list[str]) -> None:
         assert run(own, "prune", "--older-than", "1h").stdout == "removed\t0\n"
+        assert run(own, "prune", "--older-than", "1h", "--yes").stdout == "removed\t0\n"
         assert run(own, "prune", "--older-than", "0s", "--dry-run").stdout == "found\t3\n"
         assert self.left(own) == {*ids}
-        arguments = ("prune", "--older-than", "0s", "--status", "failed")
+        arguments = ("prune", "--older-than", "0s", "--status", "failed", "--yes")
         assert run(own, *arguments, "--status", "cancelled").stdout == "removed\t2\n"
         assert self.left(own) == {*ids[:2]}
-        assert document(own, "prune", "--older-than", "0s") == {
+        assert document(own, "prune", "--older-than", "0s", "--yes") == {
             "removed": 1,
             "found": 1,
             "dryRun": False,
@@ -949,12 +1046,35 @@ class TestPrune:
         assert self.left(own) == {ids[0]}
 
     def test_on_a_terminal(self, own: Store, ids: list[str]) -> None:
-        assert "3 runs would be removed" in "\n".join(
+        assert "3 runs would be deleted" in "\n".join(
             on_terminal(own, "prune", "--older-than", "0s", "--dry-run")
         )
-        shown = "\n".join(on_terminal(own, "prune", "--older-than", "0s"))
-        assert "3 runs removed" in shown
+        shown = "\n".join(on_terminal(own, "prune", "--older-than", "0s", "--yes"))
+        assert "3 runs deleted" in shown
         assert self.left(own) == {ids[0]}
+
+    def test_it_asks_first(self, own: Store, ids: list[str]) -> None:
+        for form in ([], ["--json"]):
+            text = refusal(own, "prune", "--older-than", "0s", *form, code=2)
+            assert "Delete 3 runs for good" in text
+            assert "add --yes" in text
+        for answer, code, left in (("\n", 1, {*ids}), ("n\n", 1, {*ids}), ("y\n", 0, {ids[0]})):
+            with Terminal(own, "prune", "--older-than", "0s", width=120) as terminal:
+                terminal.read_until(r"Delete 3 runs for good.*\? \[y/N\]")
+                assert self.left(own) == {*ids}
+                terminal.press(answer)
+                assert terminal.end() == code
+            assert self.left(own) == left
+
+    @pytest.mark.parametrize("options", [[], ["--yes"], ["--dry-run"]], ids=" ".join)
+    def test_it_asks_about_nothing(self, own: Store, options: list[str]) -> None:
+        """Neither on a terminal nor without one; it says that there is nothing."""
+        own.use(new_run)
+        arguments = ("prune", "--older-than", "0s", *options)
+        assert on_terminal(own, *arguments) == ["No runs to delete"]
+        word = "found" if options == ["--dry-run"] else "removed"
+        assert run(own, *arguments).stdout == f"{word}\t0\n"
+        assert document(own, *arguments)["removed"] == 0
 
     @pytest.mark.parametrize("age", ["soon", "7", "-1d", "1y", "99999999999999w"])
     def test_no_age(self, own: Store, age: str) -> None:
@@ -962,7 +1082,7 @@ class TestPrune:
 
     def test_no_status(self, own: Store) -> None:
         arguments = ("prune", "--older-than", "1d", "--status", "running")
-        assert "no status of a finished run" in refusal(own, *arguments, code=2)
+        assert "is not the status of a finished run" in refusal(own, *arguments, code=2)
 
 
 # -- errors --------------------------------------------------------------------------------
@@ -979,7 +1099,7 @@ class TestErrors:
     @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
     def test_an_embedded_store(self, arguments: list[str]) -> None:
         text = refusal(Store("memory://x", "n"), *arguments, code=2)
-        assert "an embedded store can't be inspected from another process" in text
+        assert "an embedded store exists only inside its own process" in text
 
     def test_no_url_is_told(self) -> None:
         done = subprocess.run(
@@ -997,7 +1117,7 @@ class TestErrors:
     @pytest.mark.parametrize("arguments", [["runs"], ["run", "r"], ["queue"]], ids=" ".join)
     def test_watching_in_a_pipe(self, store: Store, arguments: list[str]) -> None:
         text = refusal(store, "inspect", *arguments, "--watch", code=2)
-        assert "--watch draws on a terminal" in text
+        assert "--watch needs a terminal" in text
 
     def test_a_cursor_of_another_list(self, store: Store) -> None:
         assert "does not come from this listing" in refusal(

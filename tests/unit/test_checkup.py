@@ -134,7 +134,7 @@ async def test_a_healthy_server(kind: str) -> None:
 async def test_a_namespace_that_does_not_exist_is_not_made(backend: Backend) -> None:
     found = await look(backend.url, namespace=backend.namespace())
     assert found["namespace"].level == "info"
-    assert "does not exist yet" in found["namespace"].text
+    assert "does not exist. The server has no namespaces" in found["namespace"].text
     assert "queue" not in found
     assert backend.dump() == {}
 

@@ -108,6 +108,7 @@ def test_help(main: Main) -> None:
     for word in (
         "--url",
         "--namespace",
+        "--partitions",
         "--concurrency",
         "--processes",
         "--lease",
@@ -128,6 +129,7 @@ def test_without_a_command_it_shows_its_help(main: Main) -> None:
         ["no-such-command"],
         ["worker"],
         ["worker", "m", "--concurrency", "0"],
+        ["worker", "m", "--partitions", "0"],
         ["worker", "m", "--processes", "0"],
         ["worker", "m", "--lease", "0"],
         ["worker", "m", "--shutdown-timeout", "-1"],
@@ -231,7 +233,7 @@ def test_options_go_to_the_processes_and_secrets_by_the_environment(
     monkeypatch.setattr("redis_world.cli.worker.supervise", supervised)
     options = ["--url", NOBODY, "--namespace", "n", "--concurrency", "5", "--lease", "7"]
     options += ["--processes", "2", "--shutdown-timeout", "1.5", "--max-replay", "90"]
-    options += ["--log-format", "json", "--log-level", "debug"]
+    options += ["--log-format", "json", "--log-level", "debug", "--partitions", "4"]
     assert main("worker", "one", "two", *options)[0] == 3
     ((arguments, count, of_world),) = calls
     expected = ["worker", "one", "two", "--concurrency", "5", "--supervised", "--lease", "7.0"]
@@ -239,7 +241,7 @@ def test_options_go_to_the_processes_and_secrets_by_the_environment(
     expected += ["--log-format", "json", "--log-level", "debug"]
     assert arguments == expected
     assert count == 2
-    assert of_world == {"url": NOBODY, "namespace": "n"}
+    assert of_world == {"url": NOBODY, "namespace": "n", "partitions": "4"}
 
 
 def test_the_processes_get_the_options_of_the_world(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,14 @@ from redis_world.cli.inspect.output import (
     read_pages,
     short_name,
 )
-from redis_world.cli.inspect.payloads import chunk_payload, iso, one_line, printable, shown
+from redis_world.cli.inspect.payloads import (
+    chunk_payload,
+    failure_lines,
+    iso,
+    one_line,
+    printable,
+    shown,
+)
 from redis_world.cli.inspect.run import Picture
 from redis_world.cli.inspect.timeline import Item, Timeline
 from redis_world.cli.inspect.waterfall import waterfall
@@ -45,6 +52,71 @@ def stored(value: Any) -> bytes:
     if isinstance(value, Exception):
         return PayloadEncoder().encode_error(value)
     return PayloadEncoder().encode(value)
+
+
+def failed(message: str, *, cause: Exception | None = None, depth: int = 0) -> Exception:
+    """An error as it comes out of a step, from so many calls down."""
+
+    def raise_it(depth: int) -> None:
+        if depth:
+            raise_it(depth - 1)
+        raise ValueError(message) from cause
+
+    with pytest.raises(ValueError, match=r"") as caught:
+        raise_it(depth)
+    return caught.value
+
+
+class TestFailures:
+    def test_the_traceback(self) -> None:
+        found = failure_lines(stored(failed("no answer")))
+        assert found[0] == "Traceback (most recent call last):"
+        assert found[-1] == "ValueError: no answer"
+        assert any("test_inspect_output.py" in line for line in found)
+
+    def test_causes_come_first(self) -> None:
+        found = failure_lines(stored(failed("outer", cause=failed("inner", cause=failed("root")))))
+        assert [line for line in found if line.startswith("ValueError")] == [
+            *("ValueError: root", "ValueError: inner", "ValueError: outer")
+        ]
+        assert (
+            found.count("The above exception was the direct cause of the following exception:")
+            == 2
+        )
+
+    def test_without_one_its_name_and_message(self) -> None:
+        assert failure_lines(stored(ValueError("no\nanswer"))) == ["ValueError: no", "answer"]
+
+    @pytest.mark.parametrize("value", [b"own", stored("text"), stored({"message": 1}), None, 7])
+    def test_what_is_no_error(self, value: Any) -> None:
+        assert failure_lines(value) == []
+
+    def test_a_long_one_is_cut(self) -> None:
+        found = failure_lines(stored(failed("x" * 5000, depth=300)))
+        assert len(found) <= 41
+        assert max(map(len, found)) < 500
+        assert found[0] == "Traceback (most recent call last):"
+        assert found[-1].startswith("ValueError: xxx")
+        many = failure_lines(stored(failed("\n".join(map(str, range(5000))))))
+        assert len(many) == 41
+        assert many[-1] == "4999"
+        assert many[6].endswith(" lines, see --json ...")
+
+    def test_a_chain_without_end(self) -> None:
+        error = failed("0")
+        for number in range(1, 40):
+            error = failed(str(number), cause=error)
+        assert len(failure_lines(stored(error))) <= 41
+
+    def test_what_a_terminal_would_obey_is_shown(self) -> None:
+        assert failure_lines(stored(ValueError("a\tb\x1b[2Jc"))) == ["ValueError: a   b\\x1b[2Jc"]
+
+    def test_a_stack_of_another_language(self) -> None:
+        payload = (
+            rb'devl[["Error",1],{"name":2,"message":3,"stack":4},"Error","no",'
+            rb'"Error: no\n    at f (a.js:1)"]'
+        )
+        assert failure_lines(payload) == ["Error: no", "    at f (a.js:1)"]
 
 
 class TestPayloads:
@@ -246,7 +318,7 @@ class TestLists:
     def test_more_is_told_on_stderr(self, mode: Mode, capsys: pytest.CaptureFixture[str]) -> None:
         output = Output(mode, Console(file=io.StringIO()))
         output.show(LISTING, page_of("a", more=True), none="none")
-        text = "there are more words: go on with --cursor words:9, or --all\n"
+        text = "there are more words: add --cursor words:9, or --all\n"
         assert capsys.readouterr().err == text
         output.show(LISTING, page_of("a"), none="none")
         assert capsys.readouterr().err == ""
