@@ -270,7 +270,8 @@ def _check_version(info: Mapping[str, Any], where: str) -> None:
 async def _check_slots(client: redis.asyncio.Redis, config: WorldConfig) -> None:
     """See that a node of a cluster, which is used alone, has all slots of the namespace."""
     keys = [meta_key(config.namespace)]
-    keys += [each.parked for each in Partitions(config.namespace, config.partitions)]
+    if config.partitions is not None:
+        keys += [each.parked for each in Partitions(config.namespace, config.partitions)]
     replies = await round_trip(client, [("EXISTS", key) for key in keys])
     refusal = first_refusal(replies)
     if refusal is not None:
