@@ -20,10 +20,16 @@ PYTEST_ARGS ?=
 # A test that hangs fails by its own time limit; after some of them the rest would be the same.
 QUICK = -m pytest -n $(WORKERS) --dist worksteal --quick --timeout=60 --maxfail=8 tests $(PYTEST_ARGS)
 
+# Each test that starts a process would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
+# The parts of test-all share the machine's cores already.
+.NOTPARALLEL:
+
 .DEFAULT_GOAL := help
 # Made by a pattern, and kept all the same.
 .PRECIOUS: $(PYTHONS)/3.%/.installed
-.PHONY: help demo test test-pythons test-lowest pythons missing-pythons lint types bench chaos check wheel-test clean
+.PHONY: help demo test test-all test-everything test-pythons test-lowest pythons missing-pythons lint types bench chaos check wheel-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -37,7 +43,12 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## run an order workflow and watch it
 	$(BIN)/redis-world demo
 
-test: $(STAMP) ## run all tests, with coverage of Python and Lua
+test: $(STAMP) ## run the quick part of the tests, which needs Python, make and git alone
+	$(BIN)/python $(QUICK)
+
+test-all: test-everything test-lowest test-pythons ## run everything: all tests, then other versions and Pythons
+
+test-everything: $(STAMP) ## run all tests on all servers, with coverage of Python and Lua
 	$(BIN)/python -m pytest -n $(WORKERS) \
 		--cov --cov-report=term --cov-fail-under=95 \
 		--lua-cov --lua-cov-fail-under=100 \

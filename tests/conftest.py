@@ -58,6 +58,18 @@ def others_signal(request: pytest.FixtureRequest) -> Iterator[tuple[signal.Signa
     signal.signal(request.param, before)
 
 
+def pytest_configure() -> None:
+    """Let signals reach the processes that tests start.
+
+    In the background of a script, below nohup and on some CI machines SIGINT is ignored, which
+    every child inherits. One that waits for it would wait until the time limit of its test.
+    """
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            is_ctrl_c = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Measure the coverage of behaviour tests on the embedded server and one real one.
 

@@ -27,8 +27,10 @@ from redis_world.errors import ConfigurationError, WorldError
 from redis_world.ids import event_id
 from redis_world.models import Event, RunCreatedEvent, RunFailedEvent, StepCreatedEvent
 from redis_world.models.events import RunCreatedData, RunFailedData, StepCreatedData
-from support.backends import Backend, Servers
+from support.backends import ONE, Backend, Servers
 from support.command_line import environment
+
+pytestmark = pytest.mark.slow
 
 GO_ON = "redis-world demo --url redis://localhost:6379/0 --processes 2"
 LETTER = [
@@ -90,9 +92,9 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.fixture
-def redis7(servers: Servers) -> Iterator[Backend]:
+def server(servers: Servers) -> Iterator[Backend]:
     """One kind of server is enough here: what the demo does is tested on all of them."""
-    backend = servers.backend("redis7")
+    backend = servers.backend(ONE)
     yield backend
     assert not backend.clear(), "keys outside of the test's namespaces"
 
@@ -247,30 +249,30 @@ class Killer(PlainView):
 
 
 class TestWithWorkerProcesses:
-    def test_they_do_the_work_and_end(self, redis7: Backend) -> None:
-        result = run("--url", redis7.url, "--namespace", redis7.namespace(), "--processes", "2")
+    def test_they_do_the_work_and_end(self, server: Backend) -> None:
+        result = run("--url", server.url, "--namespace", server.namespace(), "--processes", "2")
         lines = result.stdout.splitlines()
         assert result.returncode == 0, result.stderr
         assert lines[-1].startswith("result: order A-")
         assert "event log (34 events, no gaps):" in lines
         assert not any(map(is_alive, pids_of(lines[0])))
 
-    async def test_one_of_them_is_killed(self, redis7: Backend) -> None:
+    async def test_one_of_them_is_killed(self, server: Backend) -> None:
         view = Killer(count=1, at="wait_created")
-        options = {"url": redis7.url, "namespace": redis7.namespace()}
+        options = {"url": server.url, "namespace": server.namespace()}
         assert await run_demo(options, 2, view)
         assert "result: order A-" in view.output.getvalue()
 
-    async def test_all_of_them_are_killed(self, redis7: Backend) -> None:
+    async def test_all_of_them_are_killed(self, server: Backend) -> None:
         view = Killer(count=2, at="hook_created")
-        options = {"url": redis7.url, "namespace": redis7.namespace()}
+        options = {"url": server.url, "namespace": server.namespace()}
         with pytest.raises(WorldError, match=r"all workers have ended\. Last log line: .*worker"):
             await run_demo(options, 2, view)
         assert "run cancelled" in view.output.getvalue()
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_it_is_interrupted(self, redis7: Backend, number: signal.Signals) -> None:
-        arguments = ["--url", redis7.url, "--namespace", redis7.namespace(), "--processes", "2"]
+    def test_it_is_interrupted(self, server: Backend, number: signal.Signals) -> None:
+        arguments = ["--url", server.url, "--namespace", server.namespace(), "--processes", "2"]
         with running(*arguments) as process:
             lines = lines_until(process, "waits for an answer")
             process.send_signal(number)

@@ -17,7 +17,7 @@ from redis_world import RedisWorld
 from redis_world.testing import Server
 from support.backends import Backend
 from support.command_line import environment, on_a_terminal
-from support.private_servers import private_server
+from support.private_servers import ONE, private_server
 from support.queue_tools import claim_one, content, send
 
 PASSWORD = "pass-word"
@@ -50,7 +50,7 @@ def rows(done: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
 
 @contextlib.contextmanager
 def running(*args: str) -> Iterator[Server]:
-    with private_server("redis7", *args) as server:
+    with private_server(ONE, *args) as server:
         yield server
 
 
@@ -89,7 +89,7 @@ def test_the_environment_says_what_the_world_would_be(healthy: Server) -> None:
 
 def test_what_is_unknown_does_not_count(healthy: Server) -> None:
     user = f"unseeing-{os.getpid()}"
-    with contextlib.closing(Backend("redis7", healthy.url).client()) as client:
+    with contextlib.closing(Backend(ONE, healthy.url).client()) as client:
         rights = ["on", f">{PASSWORD}", "+@all", "-info", "~*", "&*"]
         client.execute_command("ACL", "SETUSER", user, *rights)  # type: ignore[no-untyped-call]
         done = doctor("--url", healthy.url.replace("//", f"//{user}:{PASSWORD}@"))

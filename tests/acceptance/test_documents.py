@@ -189,7 +189,7 @@ class Runner:
 
     def command(self, text: str) -> str:
         done = subprocess.run(
-            ["bash", "-euc", self.here(text)],
+            ["sh", "-euc", self.here(text)],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,

@@ -26,7 +26,7 @@ from vercel.workflow._internal.serialization import PayloadEncoder
 from vercel.workflow._internal.streams import encode_value
 
 from redis_world import RedisWorld
-from support.backends import Backend, Servers
+from support.backends import ONE, Backend, Servers
 from support.command_line import environment, run_here
 from support.events import (
     attr_set,
@@ -112,7 +112,7 @@ async def fill(world: RedisWorld) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def backend_of_module(servers: Servers) -> Iterator[Backend]:
     """One kind of server is enough here: what is read is tested on all of them."""
-    backend = servers.backend("redis7")
+    backend = servers.backend(ONE)
     yield backend
     assert not backend.clear(), "keys outside of the test's namespaces"
 

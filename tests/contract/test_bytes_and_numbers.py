@@ -16,7 +16,7 @@ import pytest
 from redis_world import RedisWorld
 from redis_world.errors import InvalidEventError, InvalidInputError, WorldError
 from redis_world.models import EventResult
-from support.backends import Backend
+from support.backends import ONE, Backend
 from support.events import (
     ALL_BYTES,
     CREATION,
@@ -165,7 +165,7 @@ async def test_payloads_that_are_bytes_by_another_name(world: RedisWorld) -> Non
         assert same((await world.steps.get(run_id, step_id)).input, ALL_BYTES)
 
 
-@pytest.mark.parametrize("kind", ["memory", "redis7"])
+@pytest.mark.parametrize("kind", ["memory", ONE])
 async def test_ten_megabytes(kind: str, request: pytest.FixtureRequest) -> None:
     backend = request.getfixturevalue("servers").backend(kind)
     blob = bytes(range(256)) * (10 * 1024 * 1024 // 256)

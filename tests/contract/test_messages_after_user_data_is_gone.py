@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from itertools import product
 from typing import Any, Final
 
 import pytest
@@ -83,8 +84,11 @@ def assert_bare(found: Message | DeadLetter, run_id: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("cleaned", [False, True], ids=["at once", "after a sweep"])
-@pytest.mark.parametrize("kind", PAYLOADS)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    # Only replays are held.
+    [each for each in product(PLACES, PAYLOADS) if each != ("held", "step")],
+)
 async def test_no_read_shows_it(backend: Backend, place: str, kind: str, cleaned: bool) -> None:
     async with backend.world(library=ManualClock.library(), max_failures=4) as world:
         clock = await ManualClock(world).set()
@@ -93,8 +97,6 @@ async def test_no_read_shows_it(backend: Backend, place: str, kind: str, cleaned
             await e.write(world, run_id, e.step_created("s", stepName="charge"))
         headers = {"h": SECRET}
         await send(world, PAYLOADS[kind](run_id), idempotency_key="k", headers=headers)
-        if place == "held" and kind == "step":
-            pytest.skip("only replays are held")
         await PLACES[place](world, run_id)
         await e.write(world, run_id, e.run_ended("completed"))
         if cleaned:

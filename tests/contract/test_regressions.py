@@ -20,9 +20,10 @@ from redis_world.errors import ConfigurationError, InvalidEventError, InvalidInp
 from redis_world.hints import HintHub
 from redis_world.memory import memory_client
 from redis_world.queue import FollowUp
-from redis_world.testing import ManualClock, redis_server
+from redis_world.testing import ManualClock
 from support import events as e
 from support.backends import Backend
+from support.private_servers import ONE, private_server
 from support.until import until
 
 TOPIC = "__wkf_workflow_"
@@ -63,7 +64,7 @@ def test_writes_of_forked_processes_are_all_stored(real_backend: Backend) -> Non
 # Contract: 4.unavailable
 async def test_a_full_server_still_extends_leases() -> None:
     """Its first write was one that a full server refuses: the message was handed out again."""
-    with redis_server("redis7") as server:
+    with private_server(ONE) as server:
         async with RedisWorld(server.url) as world:
             await world.queue.send(NAME, {"runId": "wrun_x", "stepId": "s"})
             (message,) = await world.queue.claim(TOPIC, lease=60)

@@ -18,7 +18,7 @@ from redis_world.errors import ConfigurationError
 from redis_world.lua import ScriptLibrary, script_root
 from redis_world.testing import ManualClock, check_invariants
 from support import events as e
-from support.backends import Backend
+from support.backends import CLUSTER, Backend
 from support.dumps import load, read
 from support.exercise import exercise
 from support.queue_tools import content
@@ -27,12 +27,14 @@ DUMPS: Final = sorted((Path(__file__).parents[1] / "data").glob("v1*.json"))
 """Namespaces as earlier commits have left them."""
 TOPIC: Final = "__wkf_workflow_"
 
+not_on_a_cluster = pytest.mark.without(
+    CLUSTER, why="the dump has one partition, and a tag of its own"
+)
+
 
 @pytest_asyncio.fixture(params=DUMPS, ids=lambda path: path.stem)
 async def old(request: pytest.FixtureRequest, backend: Backend) -> AsyncIterator[RedisWorld]:
     """A World on a namespace that another release has made."""
-    if backend.is_cluster:
-        pytest.skip("it has one partition, and a tag of its own")
     namespace = backend.namespace()
     with contextlib.closing(backend.client()) as client:
         load(client, read(request.param), namespace)
@@ -43,6 +45,7 @@ async def old(request: pytest.FixtureRequest, backend: Backend) -> AsyncIterator
         yield world
 
 
+@not_on_a_cluster
 async def test_it_is_as_it_was(old: RedisWorld) -> None:
     await check_invariants(old)
     runs = {run.status: run for run in (await old.runs.list(limit=100)).data}
@@ -62,6 +65,7 @@ async def test_it_is_as_it_was(old: RedisWorld) -> None:
     assert len(types) == 12
 
 
+@not_on_a_cluster
 async def test_it_goes_on(old: RedisWorld) -> None:
     """Runs are finished, messages are delivered, and what is over goes."""
     (live,) = (await old.runs.list(status="running")).data

@@ -1,4 +1,8 @@
+import pytest
+
 from redis_world import RedisWorld
+
+pytestmark = pytest.mark.everywhere
 
 
 async def test_a_run_is_created_and_read(world: RedisWorld) -> None:

@@ -20,7 +20,7 @@ from redis_world.errors import InvalidInputError
 from redis_world.models import EventResult, StepCreatedData, StepCreatedEvent
 from redis_world.queue import Enqueue, FollowUp
 from support import events as e
-from support.backends import Backend
+from support.backends import ONE, Backend
 
 TOPIC: Final = "__wkf_workflow_"
 
@@ -365,7 +365,7 @@ def test_options() -> None:
 
 
 # Contract: 4.limits
-@pytest.mark.parametrize("kind", ["memory", "redis7"])
+@pytest.mark.parametrize("kind", ["memory", ONE])
 async def test_each_part_of_a_request_is_bounded(
     kind: str, request: pytest.FixtureRequest
 ) -> None:

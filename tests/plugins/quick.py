@@ -1,53 +1,55 @@
-"""A pytest plugin that selects the quick part of the tests: `pytest --quick`.
+"""A pytest plugin that selects the quick part of the tests: `pytest --quick`, `make test`.
 
-It is for another Python, or for other versions of the dependencies, so it keeps what can behave
-differently there: each public call, the command line, the SDK's scenarios, the code of the
-documents, on the embedded server, and what talks to a real server on one from a wheel. Left out
-are the same tests on the other servers, chaos, and the tests of the project's own tools.
+It runs in minutes and needs Python, make and git alone. It has the tests of behaviour on the
+embedded server and on one real server, which a wheel brings. Other Pythons and other versions of
+the dependencies are tested by it, too. Left out are the same tests on the other servers, chaos,
+and what is marked as slow or as in need of a program: `make test-all` runs everything.
+
+A skipped test fails the quick part: what is not tested is left out by name, or not at all.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 from typing import Final
 
 import pytest
 
-EMBEDDED: Final = "memory"
-FROM_A_WHEEL: Final = "valkey9"
-_PARAMETERS: Final = ("backend", "real_backend", "site")
-"""Fixtures whose parameter is the kind of a server."""
-_LEFT_OUT: Final = {
-    "chaos": "long, and the same rules as in the contract's tests",
-    "unit/test_bench.py": "measures",
-    "unit/test_benchmarks.py": "not part of the package",
-    "unit/test_contract_table.py": "a tool of the project",
-    "unit/test_lua_coverage.py": "a tool of the project",
-    "unit/test_luacheck.py": "a tool of the project",
-    "acceptance/test_demo.py": "the documents' tests run the demo",
-}
-"""What the quick part leaves out, and why."""
-_ON_A_REAL_SERVER: Final = (
-    "test_smoke",
-    "test_one_request_once",
-    "test_queue_claim",
-    "test_stream_readers",
-    "test_waiting",
-)
-"""Of the contract's tests: those of connections, lost replies and notifications. The others
-send the same scripts through the same connection."""
+from support.backends import ALL_KINDS, QUICK_KINDS
+from support.private_servers import use_wheels_only
+
+_FOLDERS_LEFT_OUT: Final = ("chaos",)
+"""Below tests: long, and the same rules as in the contract's tests."""
+_ONLY_FROM_REDIS_7: Final = ("redis7",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--quick", action="store_true", help="run only the quick part of the tests, for a Python"
+        "--quick", action="store_true", help="run only the quick part of the tests, on any machine"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes seconds; the quick part leaves it out")
+    for line in (
+        "slow: takes seconds, or tests a tool of the project; the quick part leaves it out",
+        "everywhere: on every server that a wheel brings, in the quick part, too",
+        "needs(program): runs where this program is; the quick part leaves it out",
+        "without(*kinds, why): does not run on servers of these kinds",
+    ):
+        config.addinivalue_line("markers", line)
+    if config.getoption("--quick"):
+        use_wheels_only()
+
+
+def pytest_ignore_collect(collection_path: object, config: pytest.Config) -> bool | None:
+    """Do not even import what is left out as a whole."""
+    folders = [config.rootpath / "tests" / name for name in _FOLDERS_LEFT_OUT]
+    return True if config.getoption("--quick") and collection_path in folders else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items[:] = [item for item in items if not kinds_of(item) & _ruled_out(item)]
     if not config.getoption("--quick"):
         return
     kept = [item for item in items if is_quick(item)]
@@ -55,14 +57,50 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs"):
+        (program,) = marker.args
+        if shutil.which(program) is None:
+            text = f"{program} is not there"
+            if os.environ.get("CI"):
+                pytest.fail(text)
+            pytest.skip(text)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if session.config.getoption("--quick") and reporter is not None:
+        skipped = reporter.stats.get("skipped", [])
+        if skipped and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    if config.getoption("--quick") and skipped:
+        terminalreporter.write_sep("!", f"{len(skipped)} tests of the quick part were skipped")
+
+
 def is_quick(item: pytest.Item) -> bool:
     """Whether a test is of the quick part."""
-    path = item.path.as_posix()
-    if any(f"/tests/{place}" in path for place in _LEFT_OUT) or item.get_closest_marker("slow"):
+    place = item.path.relative_to(item.config.rootpath / "tests")
+    if place.parts[0] in _FOLDERS_LEFT_OUT:
         return False
+    if item.get_closest_marker("slow") or item.get_closest_marker("needs"):
+        return False
+    if item.get_closest_marker("everywhere"):
+        return not kinds_of(item) & {*_ONLY_FROM_REDIS_7}
+    return kinds_of(item) <= {*QUICK_KINDS}
+
+
+def kinds_of(item: pytest.Item) -> set[str]:
+    """The kinds of servers that a test is for, by its parameters, whatever their names are."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    kinds = {params[name] for name in _PARAMETERS if name in params}
-    if kinds <= {EMBEDDED}:
-        return True
-    needs_one = "/tests/unit/" in path or item.path.stem in _ON_A_REAL_SERVER
-    return kinds == {FROM_A_WHEEL} and needs_one
+    return {value for value in params.values() if isinstance(value, str) and value in ALL_KINDS}
+
+
+def _ruled_out(item: pytest.Item) -> set[str]:
+    return {kind for marker in item.iter_markers("without") for kind in marker.args}

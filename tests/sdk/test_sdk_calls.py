@@ -33,7 +33,10 @@ async def test_no_step(here: VercelWorld) -> None:
     assert calls.summary == (3, 1, 1)
 
 
-@pytest.mark.parametrize(("count", "expected"), [(3, (15, 4, 7)), (100, (403, 101, 201))])
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(3, (15, 4, 7)), pytest.param(100, (403, 101, 201), marks=pytest.mark.slow)],
+)
 async def test_sequential_steps(
     here: VercelWorld, count: int, expected: tuple[int, int, int]
 ) -> None:

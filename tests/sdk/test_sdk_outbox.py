@@ -88,7 +88,9 @@ async def test_a_log_that_was_read_ahead_is_read_once(here: VercelWorld) -> None
         assert await log() == [*before, "step_created", "step_created"]
 
 
-@pytest.mark.parametrize("steps", [100, 940, 1500])
+@pytest.mark.parametrize(
+    "steps", [100, *(pytest.param(each, marks=pytest.mark.slow) for each in (940, 1500))]
+)
 async def test_a_long_log_that_was_read_ahead_is_read_to_its_end(
     here: VercelWorld, steps: int
 ) -> None:

@@ -23,7 +23,7 @@ from redis_world import RedisWorld
 from redis_world.queue import Message
 from redis_world.vercel import VercelWorld, use_redis_world
 from redis_world.worker import BLOCKED_EXIT_CODE, INTERRUPTED_EXIT_CODE
-from support.backends import Backend, Servers
+from support.backends import ONE, Backend, Servers
 from support.queue_tools import TOPIC
 from support.sdk import kept_world, until
 
@@ -141,7 +141,7 @@ def stage(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     module = f"flows_{secrets.token_hex(4)}"
     (tmp_path / f"{module}.py").write_text(FLOWS, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with servers.backend("redis7").at_work() as backend:
+    with servers.backend(ONE).at_work() as backend:
         yield Stage(backend, tmp_path, backend.namespace(), module)
 
 

@@ -21,16 +21,20 @@ from redis_world.testing import (
     redis_server,
 )
 from support.acl import CHECKING, acl_rule
-from support.private_servers import give_up
+from support.private_servers import FROM_A_WHEEL, ONE, give_up, here
 from support.sentinel import Failovers, guarded_server
 
 KINDS: Final = ("memory", "redis7", "redis8", "valkey9")
 CLUSTER: Final = "cluster"
-"""Three masters of Redis 7, 16 partitions of each namespace, and a user of few rights."""
+"""Three masters, 16 partitions of each namespace, and a user of few rights."""
 SENTINEL: Final = "sentinel"
-"""A master and a replica of Redis 7 that change places, or die, every few seconds."""
+"""A master and a replica that change places, or die, every few seconds."""
 UNMEASURED: Final = ("redis8", "valkey9", CLUSTER, SENTINEL)
 """On which the tests run code that they have run on the others already."""
+ALL_KINDS: Final = (*KINDS, ONE, CLUSTER, SENTINEL)
+"""What tests name a server by, in parameters and elsewhere."""
+QUICK_KINDS: Final = ("memory", ONE, FROM_A_WHEEL[0])
+"""The embedded store and one real server: what the quick part runs the behaviour tests on."""
 PASSWORD: Final = "secret"
 PARTITIONS: Final = 16
 
@@ -46,6 +50,8 @@ class Servers:
     def backend(self, kind: str) -> Backend:
         if kind == "memory":
             return Backend(kind, "memory://tests")
+        if kind not in (CLUSTER, SENTINEL):
+            kind = here(kind)
         if kind not in self._servers and kind not in self._missing:
             try:
                 self._servers[kind] = self._start(kind)
@@ -70,8 +76,8 @@ class Servers:
             # Its user may do what the documentation says is enough, and what tests look at.
             rule = acl_rule("t*", more=CHECKING)
             user = ("--user", "world", "on", f">{PASSWORD}", *rule)
-            return self._stack.enter_context(redis_cluster(args=user))
-        return self._stack.enter_context(redis_server(kind))  # type: ignore[arg-type]
+            return self._stack.enter_context(redis_cluster(here(ONE), args=user))
+        return self._stack.enter_context(redis_server(here(kind)))
 
     def close(self) -> None:
         self._stack.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -17,8 +16,9 @@ from typing import Any, Final, Self, cast
 
 import redis
 
-from redis_world.testing import Server, ServerUnavailableError, redis_server
+from redis_world.testing import Server, redis_server, servers
 from support.ports import free_port
+from support.private_servers import ONE, here
 from support.until import wait_until
 
 SENTINELS: Final = 3
@@ -50,7 +50,7 @@ class Guarded:
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self._stack = stack
-        self.master = stack.enter_context(redis_server("redis7", args=_SYNC_AT_ONCE))
+        self.master = stack.enter_context(redis_server(here(ONE), args=_SYNC_AT_ONCE))
         self.replica = self._start_replica()
         self.ports = stack.enter_context(_sentinels(self.master))
         self.wait_until_sound()
@@ -117,7 +117,7 @@ class Guarded:
 
     def _start_replica(self) -> Server:
         follow = ("--replicaof", f"{self.master.host} {self.master.port}")
-        return self._stack.enter_context(redis_server("redis7", args=(*follow, *_SYNC_AT_ONCE)))
+        return self._stack.enter_context(redis_server(here(ONE), args=(*follow, *_SYNC_AT_ONCE)))
 
     @contextlib.contextmanager
     def _held_still(self, *, gently: bool) -> Iterator[redis.Redis]:
@@ -288,9 +288,7 @@ def guarded_server() -> Iterator[Guarded]:
 @contextlib.contextmanager
 def _sentinels(master: Server) -> Iterator[list[int]]:
     """Sentinels that watch a master; their ports."""
-    binary = shutil.which(os.environ.get("REDIS_WORLD_REDIS7", "redis-server"))
-    if binary is None:
-        raise ServerUnavailableError("redis7: redis-server isn't there")
+    binary, _ = servers._find(master.kind)
     processes, ports = [], [free_port() for _ in range(SENTINELS)]
     with tempfile.TemporaryDirectory(prefix="rw-") as folder:
         try:
@@ -306,7 +304,7 @@ def _sentinels(master: Server) -> Iterator[list[int]]:
                     f"sentinel failover-timeout {SERVICE} 3000",
                 ]
                 (place / "sentinel.conf").write_text("\n".join(settings) + "\n", encoding="utf-8")
-                command = [binary, str(place / "sentinel.conf"), "--sentinel"]
+                command = [str(binary), str(place / "sentinel.conf"), "--sentinel"]
                 with (place / "log").open("wb") as log:
                     processes.append(
                         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

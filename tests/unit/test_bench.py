@@ -27,8 +27,10 @@ from redis_world.bench.observer import cores
 from redis_world.bench.workload import _BATCHES, _SINGLE, EVENTS_PER_RUN, all_of
 from redis_world.cli.bench import _number, _table
 from redis_world.errors import ConfigurationError, WorldError, WorldUnavailableError
-from support.backends import Backend, Servers
+from support.backends import ONE, Backend, Servers
 from support.command_line import environment, on_a_terminal
+
+pytestmark = pytest.mark.slow
 
 PASSWORD = "pass-word"
 NOBODY = f"redis://user:{PASSWORD}@127.0.0.1:1/0"
@@ -74,14 +76,14 @@ def options_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def redis7(servers: Servers) -> Iterator[Backend]:
+def real(servers: Servers) -> Iterator[Backend]:
     """One kind of server is enough here."""
-    backend = servers.backend("redis7")
+    backend = servers.backend(ONE)
     yield backend
     assert not backend.clear(), "keys outside of the test's namespaces"
 
 
-@pytest.fixture(params=["memory", "redis7"])
+@pytest.fixture(params=["memory", ONE])
 def server(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Backend]:
     backend = servers.backend(request.param)
     yield backend
@@ -143,8 +145,11 @@ async def test_all_is_measured_and_nothing_is_left(server: Backend) -> None:
         assert document["versions"]["server"] == {"kind": "memory", "version": None}
         assert (busy["serverCores"], busy["limit"]) == (None, "process")
     else:
-        assert document["versions"]["server"]["kind"] == "redis"
-        assert document["versions"]["server"]["version"].startswith("7.")
+        with contextlib.closing(server.client()) as client:
+            info: Any = client.info("server")
+        version = info.get("valkey_version") or info["redis_version"]
+        kind = "valkey" if "valkey_version" in info else "redis"
+        assert document["versions"]["server"] == {"kind": kind, "version": version}
         assert_spread(busy["serverCores"])
         assert_spread(busy["serverMainThreadCores"])
     counts = [done for _, done, _ in told]
@@ -155,10 +160,10 @@ async def test_all_is_measured_and_nothing_is_left(server: Backend) -> None:
     }
 
 
-def test_json_with_partitions_in_a_namespace_of_the_users(redis7: Backend) -> None:
-    namespace = redis7.namespace()
+def test_json_with_partitions_in_a_namespace_of_the_users(real: Backend) -> None:
+    namespace = real.namespace()
     done = bench(
-        *("--url", redis7.url, "--seconds", "1", "--json", "--namespace", namespace),
+        *("--url", real.url, "--seconds", "1", "--json", "--namespace", namespace),
         REDIS_WORLD_PARTITIONS="3",
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -166,7 +171,7 @@ def test_json_with_partitions_in_a_namespace_of_the_users(redis7: Backend) -> No
     assert_sane(document)
     parameters = document["parameters"]
     assert (parameters["namespace"], parameters["partitions"]) == (namespace, 3)
-    assert keys_of(redis7) == []
+    assert keys_of(real) == []
 
 
 def test_a_cluster(servers: Servers) -> None:
@@ -191,8 +196,8 @@ def test_a_run_is_33_events_either_way() -> None:
 # -- how it is shown -----------------------------------------------------------------------
 
 
-def test_a_pipe_gets_plain_aligned_lines(redis7: Backend) -> None:
-    done = bench("--url", redis7.url, "--seconds", "1", FORCE_COLOR="1")
+def test_a_pipe_gets_plain_aligned_lines(real: Backend) -> None:
+    done = bench("--url", real.url, "--seconds", "1", FORCE_COLOR="1")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.isascii()
     assert done.stdout.replace("\n", "").isprintable()
@@ -213,7 +218,7 @@ def test_a_pipe_gets_plain_aligned_lines(redis7: Backend) -> None:
     assert len(ends) == 1
     assert re.search(r"limit", lines[-1])
     assert lines[-1].endswith(".")
-    assert keys_of(redis7) == []
+    assert keys_of(real) == []
 
 
 def test_a_slow_server_cuts_nothing_off() -> None:
@@ -228,8 +233,8 @@ def test_a_slow_server_cuts_nothing_off() -> None:
     assert any(re.search(r"p99 ( +123,456){3} +ms +1234\.5$", line) for line in lines)
 
 
-def test_a_terminal_gets_a_bar_and_a_table(redis7: Backend) -> None:
-    code, text = on_a_terminal(command("--url", redis7.url, "--seconds", "1"), columns=80)
+def test_a_terminal_gets_a_bar_and_a_table(real: Backend) -> None:
+    code, text = on_a_terminal(command("--url", real.url, "--seconds", "1"), columns=80)
     assert code == 0
     assert "\x1b[" in text
     # The bar, which is gone at the end.
@@ -241,7 +246,7 @@ def test_a_terminal_gets_a_bar_and_a_table(redis7: Backend) -> None:
         assert re.search(rf"^ {title} *$", shown, re.MULTILINE)
     assert "limit" in shown
     assert shown.rstrip().endswith(".")
-    assert keys_of(redis7) == []
+    assert keys_of(real) == []
 
 
 @pytest.mark.parametrize(
@@ -298,28 +303,28 @@ def until(condition: Callable[[], object], what: str, seconds: float = 50.0) -> 
     ids=["SIGINT", "twice", "SIGTERM", "SIGHUP"],
 )
 def test_a_signal_ends_it_and_nothing_is_left(
-    redis7: Backend, numbers: list[signal.Signals]
+    real: Backend, numbers: list[signal.Signals]
 ) -> None:
     with subprocess.Popen(
-        command("--url", redis7.url),
+        command("--url", real.url),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
     ) as process:
         try:
-            until(lambda: any(b":run:" in key for key in keys_of(redis7)), "it writes runs")
+            until(lambda: any(b":run:" in key for key in keys_of(real)), "it writes runs")
             for number in numbers:
                 process.send_signal(number)
             out, err = process.communicate(timeout=50)
         finally:
             process.kill()
     assert (process.returncode, out, err) == (1, "", "interrupted\n")
-    assert keys_of(redis7) == []
+    assert keys_of(real) == []
 
 
 @pytest.mark.parametrize("what", ["64 callers", "producers", "idle worker", "streams"])
-async def test_a_signal_in_the_midst_of_anything(redis7: Backend, what: str) -> None:
+async def test_a_signal_in_the_midst_of_anything(real: Backend, what: str) -> None:
     """While a worker has borrowed the signals, and behind it, too."""
     sent: list[str] = []
 
@@ -330,9 +335,9 @@ async def test_a_signal_in_the_midst_of_anything(redis7: Backend, what: str) -> 
             asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), signal.SIGINT)
 
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.create_task(run_bench(redis7.url, seconds=SECONDS, on_progress=interrupt))
+        await asyncio.create_task(run_bench(real.url, seconds=SECONDS, on_progress=interrupt))
     assert sent
-    assert keys_of(redis7) == []
+    assert keys_of(real) == []
 
 
 async def test_an_error_ends_it_and_nothing_is_left(server: Backend) -> None:
@@ -364,15 +369,15 @@ async def test_an_error_of_a_caller_ends_the_other_ones() -> None:
 
 
 async def test_a_namespace_that_can_not_be_removed_is_named(
-    redis7: Backend, monkeypatch: pytest.MonkeyPatch
+    real: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(_world: RedisWorld, _namespace: str) -> int:
         raise WorldUnavailableError("away")
 
-    namespace = redis7.namespace()
+    namespace = real.namespace()
     monkeypatch.setattr("redis_world.bench.run._delete_keys", refuse)
     with pytest.raises(WorldUnavailableError, match=rf"'{namespace}' is left.*{namespace}: away"):
-        await run_bench(redis7.url, namespace=namespace, seconds=SECONDS)
+        await run_bench(real.url, namespace=namespace, seconds=SECONDS)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"]], ids=["plain", "json"])
@@ -428,33 +433,33 @@ async def test_keys_of_others_that_look_like_its_own_stay(server: Backend, key: 
             client.delete(name, *(f"other:{namespace}:{number}" for number in range(3000)))
 
 
-async def test_a_user_who_may_not_look_for_keys_begins_nothing(redis7: Backend) -> None:
-    with contextlib.closing(redis7.client()) as client:
+async def test_a_user_who_may_not_look_for_keys_begins_nothing(real: Backend) -> None:
+    with contextlib.closing(real.client()) as client:
         client.acl_setuser("bench", enabled=True, nopass=True, keys=["*"], channels=["*"],
                            commands=["+@all", "-scan"])  # fmt: skip
         try:
-            url = redis7.url.replace("://", "://bench:any@")
+            url = real.url.replace("://", "://bench:any@")
             with pytest.raises(ConfigurationError, match="denies a command"):
                 await run_bench(url, seconds=SECONDS)
         finally:
             client.acl_deluser("bench")
-    assert keys_of(redis7) == []
+    assert keys_of(real) == []
 
 
-def test_the_namespace_of_the_environment_is_not_touched(redis7: Backend) -> None:
-    namespace = redis7.namespace()
+def test_the_namespace_of_the_environment_is_not_touched(real: Backend) -> None:
+    namespace = real.namespace()
 
     async def write() -> None:
-        async with redis7.world(namespace=namespace) as world:
+        async with real.world(namespace=namespace) as world:
             await world.streams.write("wrun_1", "kept", b"kept")
 
     asyncio.run(write())
-    before = redis7.dump()
-    variables = {"REDIS_WORLD_URL": redis7.url, "REDIS_WORLD_NAMESPACE": namespace}
+    before = real.dump()
+    variables = {"REDIS_WORLD_URL": real.url, "REDIS_WORLD_NAMESPACE": namespace}
     done = bench("--seconds", "1", "--json", **variables)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["parameters"]["namespace"] != namespace
-    assert redis7.dump() == before
+    assert real.dump() == before
 
 
 def test_fresh_namespaces_differ() -> None:
@@ -469,11 +474,11 @@ def test_cores_between_two_looks() -> None:
     assert cores(None, after, 2.0) == cores(before, None, 2.0) == cores(after, before, 2.0) == {}
 
 
-def test_a_server_that_tells_nothing_of_itself(redis7: Backend) -> None:
-    namespace, user = redis7.namespace(), f"unseeing-{os.getpid()}"
+def test_a_server_that_tells_nothing_of_itself(real: Backend) -> None:
+    namespace, user = real.namespace(), f"unseeing-{os.getpid()}"
     rights = ["on", f">{PASSWORD}", "+@all", "-info", f"~{{{namespace}}}*", f"~{{{namespace}/*"]
-    url = redis7.url.replace("//", f"//{user}:{PASSWORD}@")
-    with contextlib.closing(redis7.client()) as client:
+    url = real.url.replace("//", f"//{user}:{PASSWORD}@")
+    with contextlib.closing(real.client()) as client:
         setting = ["ACL", "SETUSER", user, *rights, f"&{{{namespace}/*"]
         client.execute_command(*setting)  # type: ignore[no-untyped-call]
         done = bench("--url", url, "--namespace", namespace, "--seconds", "1", "--json")
@@ -484,4 +489,4 @@ def test_a_server_that_tells_nothing_of_itself(redis7: Backend) -> None:
     assert document["versions"]["server"]["version"].startswith("7.")
     assert document["busy"]["serverCores"] is None
     assert document["busy"]["limit"] in ("process", "unknown")
-    assert keys_of(redis7) == []
+    assert keys_of(real) == []

@@ -21,9 +21,8 @@ from redis_world.connection.slots import SLOTS, Address
 from redis_world.errors import ConfigurationError, WorldUnavailableError
 from redis_world.keys import Partitions
 from redis_world.lua import default_library
-from redis_world.testing import redis_cluster
 from support.backends import Backend
-from support.private_servers import needing, private_server
+from support.private_servers import ONE, private_cluster, private_server
 from support.until import until
 
 PARTITIONS: Final = Partitions("world", 3)
@@ -232,7 +231,7 @@ async def test_it_works_on_every_server(world: RedisWorld, backend: Backend) -> 
 
 
 async def test_its_connection_is_there_before_the_first_call() -> None:
-    with private_server("redis7") as server:
+    with private_server(ONE) as server:
         async with RedisWorld(server.url) as world:
             with caller_of(world) as caller, redis.Redis(server.host, server.port) as looker:
                 caller.open()
@@ -244,7 +243,7 @@ async def test_its_connection_is_there_before_the_first_call() -> None:
 
 
 async def test_a_frozen_master_keeps_only_its_own_leases_from_being_extended() -> None:
-    with needing("redis7"), redis_cluster() as cluster:
+    with private_cluster() as cluster:
         async with RedisWorld(cluster.url, partitions=6, socket_timeout=2) as world:
             calls = [
                 ({"wait_states": f"{keys.base}none"}, {"correlation_id": "w"})

@@ -29,11 +29,10 @@ from redis_world.errors import ConfigurationError
 from redis_world.testing import (
     ManualClock,
     Server,
-    redis_cluster,
 )
 from support import events as e
 from support.backends import KINDS, Backend
-from support.private_servers import needing, private_server
+from support.private_servers import ONE, private_cluster, private_server
 from support.queue_tools import (
     TOPIC,
     claim_one,
@@ -189,14 +188,14 @@ async def test_a_server_that_does_not_answer() -> None:
 
 @pytest.mark.parametrize("login", ["", ":wrong@", "nobody:wrong@"])
 async def test_a_wrong_password(login: str) -> None:
-    with running("redis7", "--requirepass", "pass-word") as (server, _):
+    with running(ONE, "--requirepass", "pass-word") as (server, _):
         finding = await the_only(server.url.replace("//", f"//{login}"))
     assert ("refuses the user or password" if login else "requires a password") in finding.text
     assert "redis://user:password@" in finding.advice
 
 
 async def test_a_server_that_runs_a_script_for_too_long() -> None:
-    with running("redis7", "--busy-reply-threshold", "10") as (server, client):
+    with running(ONE, "--busy-reply-threshold", "10") as (server, client):
         other = redis.Redis.from_url(server.url)
         endless = asyncio.create_task(
             asyncio.to_thread(command, other, "EVAL", "while true do end", 0)
@@ -393,7 +392,7 @@ async def test_a_read_only_user(kind: str) -> None:
 
 @pytest.mark.parametrize("right", ["-smembers", "-zcard -zrange"])
 async def test_indexes_that_can_not_be_read(right: str) -> None:
-    with running("redis7", *SAFE) as (server, client):
+    with running(ONE, *SAFE) as (server, client):
         async with RedisWorld(server.url) as world:
             await send(world, wake(await start_run(world)))
         found = await look(with_user(server, client, "+@all", *right.split(), "~*", "&*"))
@@ -401,7 +400,7 @@ async def test_indexes_that_can_not_be_read(right: str) -> None:
 
 
 async def test_ages_that_can_not_be_read() -> None:
-    with running("redis7", *SAFE) as (server, client):
+    with running(ONE, *SAFE) as (server, client):
         async with RedisWorld(server.url) as world:
             await send(world, wake(await start_run(world)))
         user = ["+@all", "-zcount", "~*", "&*"]
@@ -483,7 +482,7 @@ async def test_persistence(kind: str, args: str, level: str, text: str) -> None:
     assert text in found["persistence"].text
 
 
-@pytest.mark.parametrize("kind", ["redis7"])
+@pytest.mark.parametrize("kind", [ONE])
 async def test_a_snapshot_that_fails(kind: str) -> None:
     with running(kind, "--save", "3600 1", "--maxmemory", "100mb") as (server, client):
         folder = Path(str(client.config_get("dir")["dir"]))
@@ -820,7 +819,7 @@ async def test_all_partitions_are_looked_for_runs_that_wait(backend: Backend) ->
 async def test_a_cluster() -> None:
     """The namespace is read wherever it lies, and each of the masters is looked at."""
     options: dict[str, Any] = {"namespace": "spread", "partitions": 16}
-    with needing("redis7"), redis_cluster("redis7", args=SAFE) as cluster:
+    with private_cluster(args=SAFE) as cluster:
         async with RedisWorld(cluster.url, max_failures=2, **options) as world:
             await trouble(world)
         found = await look(cluster.url, **options)
@@ -904,7 +903,7 @@ def test_amounts() -> None:
 
 
 async def test_a_frozen_node_of_a_cluster_is_named() -> None:
-    with needing("redis7"), redis_cluster("redis7") as cluster:
+    with private_cluster() as cluster:
         for node in cluster.masters[1:]:
             os.kill(node.pid, signal.SIGSTOP)
             try:

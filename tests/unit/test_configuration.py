@@ -14,11 +14,11 @@ import redis.asyncio
 from redis_world import RedisWorld
 from redis_world.config import WorldConfig
 from redis_world.errors import ConfigurationError, WorldUnavailableError
-from redis_world.testing import Server, redis_server
+from redis_world.testing import Server
 from support.backends import Backend
 from support.events import new_run, run_created
 from support.ports import free_port
-from support.private_servers import private_server
+from support.private_servers import ONE, private_server
 from support.resp import Reply, fake_server, healthy
 
 URL: Final = "redis://localhost:6379/0"
@@ -28,7 +28,7 @@ PASSWORD: Final = "pass-w0rd-of-the-test"
 @pytest.fixture
 def private() -> Iterator[Server]:
     """A server of the test's own, for what it changes of the server itself."""
-    with private_server("redis7") as server:
+    with private_server(ONE) as server:
         yield server
 
 
@@ -303,7 +303,7 @@ async def test_a_server_that_may_evict_keys_is_warned_about(private: Server) -> 
 
 
 async def test_a_password_that_is_wrong_or_missing() -> None:
-    with redis_server("redis7", args=("--requirepass", "right")) as server:
+    with private_server(ONE, "--requirepass", "right") as server:
         place = f"{server.host}:{server.port}"
         for login in (f":{PASSWORD}@", f"nobody:{PASSWORD}@", ""):
             world = RedisWorld(f"redis://{login}{place}/0")

@@ -40,7 +40,7 @@ from support.events import (
     write,
 )
 from support.monitor import monitor
-from support.private_servers import private_server
+from support.private_servers import ONE, private_server
 from support.resp import Reply, fake_server, healthy
 from support.until import until
 
@@ -50,7 +50,7 @@ TOPIC: Final = "__wkf_workflow_"
 @pytest.fixture
 def private() -> Iterator[Server]:
     """A server of the test's own, for what it changes of the server itself."""
-    with private_server("redis7") as server:
+    with private_server(ONE) as server:
         yield server
 
 
@@ -491,7 +491,7 @@ async def test_a_ready_client_is_its_owners(backend: Backend) -> None:
 
 async def test_a_ready_client_of_another_database() -> None:
     """Subscribers and blocking callers go where the client goes."""
-    with private_server("redis7", "--requirepass", "secret") as server:
+    with private_server(ONE, "--requirepass", "secret") as server:
         client = redis.asyncio.Redis(host=server.host, port=server.port, password="secret", db=3)
         async with RedisWorld(client=client) as world:
             run_id = await new_run(world)
@@ -630,12 +630,11 @@ async def test_connections_that_go_without_a_word(
         await world.aclose()
 
 
+@pytest.mark.without("memory", why="nothing comes slowly from the embedded server")
 async def test_a_reply_that_comes_slowly_is_waited_for(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes longer than a try may; asked for again, it would begin anew each time."""
-    if backend.is_memory:
-        pytest.skip("nothing comes slowly from the embedded server")
     monkeypatch.setattr(sender, "_FIRST_TIMEOUT", 0.3)
     payload = b"x" * 3_000_000
     async with cutting_proxy(backend.url) as proxy:
@@ -652,7 +651,7 @@ async def test_a_reply_that_comes_slowly_is_waited_for(
 
 # Contract: 4.unavailable
 async def test_a_server_that_is_gone() -> None:
-    with private_server("redis7") as server:
+    with private_server(ONE) as server:
         world = RedisWorld(server.url, retry_timeout=0.1)
         await new_run(world)
         waiting = asyncio.create_task(world.runs.wait_for_terminal(new_run_id(), timeout=0.01))
@@ -666,7 +665,7 @@ async def test_a_server_that_is_gone() -> None:
 
 async def test_closing_waits_for_no_server() -> None:
     """A call that is tried again and again ends with its World."""
-    with private_server("redis7") as server:
+    with private_server(ONE) as server:
         world = RedisWorld(server.url, retry_timeout=600)
         await world.open()
     call = asyncio.create_task(world.runs.list())
@@ -679,7 +678,7 @@ async def test_closing_waits_for_no_server() -> None:
 # Contract: 4.unavailable
 async def test_a_server_that_starts_again() -> None:
     """Calls that were made meanwhile are answered by the new one."""
-    with private_server("redis7") as server:
+    with private_server(ONE) as server:
         url, port = server.url, server.port
         world = RedisWorld(url)
         await new_run(world)
@@ -689,7 +688,7 @@ async def test_a_server_that_starts_again() -> None:
         asyncio.create_task(world.runs.list()),
     ]
     await asyncio.sleep(0)
-    with private_server("redis7", "--port", str(port)):
+    with private_server(ONE, "--port", str(port)):
         await asyncio.gather(*calls)
         assert (await world.runs.get(run_id)).run_id == run_id
         await world.aclose()
@@ -700,11 +699,11 @@ async def test_a_server_that_lost_everything(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It is told, and the namespace is pinned again, or others could open it otherwise."""
-    with private_server("redis7") as server:
+    with private_server(ONE) as server:
         url, port = server.url, server.port
         world = RedisWorld(url)
         run_id = await new_run(world)
-    with private_server("redis7", "--port", str(port)):
+    with private_server(ONE, "--port", str(port)):
         with pytest.raises(RunNotFoundError):
             await world.events.create(run_id, step_created())
         assert "has lost namespace 'world'" in caplog.text
@@ -728,7 +727,7 @@ async def test_the_protocol_is_ours_whatever_a_ready_client_speaks(protocol: int
 
 # Contract: 4.unavailable
 async def test_a_server_that_ends_before_its_keys_are_looked_through() -> None:
-    with private_server("redis7") as server:
+    with private_server(ONE) as server:
         world = RedisWorld(server.url)
         await new_run(world)
         assert [key async for key in world.connection.scan("*:meta")]
@@ -887,7 +886,7 @@ async def test_a_blocking_caller_leaves_no_connection(
 
 
 async def test_a_blocking_caller_without_a_server() -> None:
-    with private_server("redis7") as server:
+    with private_server(ONE) as server:
         world = RedisWorld(server.url)
         await world.open()
         caller = world.connection.sync_caller()

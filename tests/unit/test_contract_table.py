@@ -10,6 +10,8 @@ import pytest
 
 from support.tools import load_tool
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

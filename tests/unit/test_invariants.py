@@ -21,7 +21,7 @@ from redis_world.testing import (
     check_invariants,
     memory_world,
 )
-from support.backends import Backend
+from support.backends import ONE, Backend
 from support.events import (
     attr_set,
     event,
@@ -796,7 +796,7 @@ async def test_damage_is_found(backend: Backend, client: Client, name: str) -> N
     assert [each for each in found if expected in each], found
 
 
-@pytest.mark.parametrize("backend", ["redis7"], indirect=True)
+@pytest.mark.parametrize("backend", [ONE], indirect=True)
 async def test_damage_is_found_on_a_real_server(backend: Backend, client: Client) -> None:
     missed = []
     backend.namespaces.append(NAMESPACE)

@@ -11,6 +11,8 @@ import pytest
 from plugins.lua_coverage import Recorder, Report, executable_lines, map_lines, merge
 from redis_world.lua import ScriptLibrary
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path

@@ -11,6 +11,8 @@ import pytest
 from redis_world.lua import Script, ScriptLibrary
 from support.tools import load_tool
 
+pytestmark = pytest.mark.slow
+
 HEADER: Final = (
     "-- Does it.\n--\n-- KEYS: key\n-- ARGV:\n-- Returns: it.\n--\n-- @include lib/some\n"
 )

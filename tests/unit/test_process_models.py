@@ -27,7 +27,7 @@ from redis_world.connection.wires import _made_by
 from redis_world.errors import WorldClosedError, WorldUnavailableError
 from redis_world.testing import check_invariants
 from redis_world.worker import Worker
-from support.backends import CLUSTER, Backend
+from support.backends import CLUSTER, ONE, Backend
 from support.events import event, new_run, new_run_id, run_created, write
 from support.until import until, wait_until
 
@@ -41,7 +41,7 @@ TOPIC: Final = "__threads_wkf_workflow_"
 LONG: Final = 30.0
 
 pytestmark = [
-    pytest.mark.parametrize("backend", ["memory", "redis7", CLUSTER], indirect=True),
+    pytest.mark.parametrize("backend", ["memory", ONE, CLUSTER], indirect=True),
     # The children do nothing that another thread's lock could stop: that is what is tested.
     pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
     # Coverage, where it is measured: a child had the package before.
@@ -354,9 +354,8 @@ def test_copies_of_one_memory_make_other_ids(backend: Backend) -> None:
     assert backend.namespaces == []
 
 
+@pytest.mark.without("memory", why="copies of the process have no store in common")
 def test_copies_of_one_memory_resume_a_hook_and_write_a_stream(backend: Backend) -> None:
-    if backend.is_memory:
-        pytest.skip("copies of the process have no store in common")
     run_copies("hook", backend.url, backend.namespace())
 
 

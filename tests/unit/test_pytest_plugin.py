@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redis_world.testing import available_kinds
-from support.private_servers import give_up
+from support.private_servers import ONE, give_up, here
 
 pytest_plugins = ["pytester"]
 
@@ -61,10 +61,12 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-@pytest.mark.parametrize("kind", ["memory", "redis7"])
+@pytest.mark.parametrize("kind", ["memory", ONE])
 def test_the_fixtures(project: pytest.Pytester, kind: str) -> None:
-    if kind != "memory" and kind not in available_kinds():
-        give_up(kind, "it is not installed")
+    if kind != "memory":
+        kind = here(kind)
+        if kind not in available_kinds():
+            give_up(kind, "it is not installed")
     # Whatever runs coroutines, or nothing of the kind.
     arguments = ["-W", "error", "-p", "no:cacheprovider", "-p", "no:asyncio"]
     if kind != "memory":
