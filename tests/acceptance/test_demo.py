@@ -27,8 +27,9 @@ from redis_world.errors import ConfigurationError, WorldError
 from redis_world.ids import event_id
 from redis_world.models import Event, RunCreatedEvent, RunFailedEvent, StepCreatedEvent
 from redis_world.models.events import RunCreatedData, RunFailedData, StepCreatedData
-from support.backends import ONE, Backend, Servers
+from support.backends import Backend, Servers
 from support.command_line import environment
+from support.private_servers import ONE
 
 pytestmark = pytest.mark.slow
 

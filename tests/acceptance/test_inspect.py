@@ -26,7 +26,7 @@ from vercel.workflow._internal.serialization import PayloadEncoder
 from vercel.workflow._internal.streams import encode_value
 
 from redis_world import RedisWorld
-from support.backends import ONE, Backend, Servers
+from support.backends import Backend, Servers
 from support.command_line import environment, run_here
 from support.events import (
     attr_set,
@@ -41,6 +41,7 @@ from support.events import (
     wait_created,
     write,
 )
+from support.private_servers import ONE
 
 TOPIC: Final = "__wkf_workflow_"
 WORKFLOW: Final = "workflow//app.orders//fulfil"

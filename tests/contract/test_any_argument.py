@@ -29,7 +29,7 @@ from redis_world.events.validation import parse_event
 from redis_world.models import BatchEvent, CreateEvent
 from redis_world.queue import Enqueue, FollowUp, Message
 from redis_world.worker import Worker
-from support.backends import ONE, Backend, Servers
+from support.backends import Backend, Servers
 from support.events import (
     Wire,
     attr_set,
@@ -50,6 +50,7 @@ from support.events import (
     write,
 )
 from support.nasty import LIMIT, values
+from support.private_servers import ONE
 
 TOPIC: Final = "__wkf_workflow_"
 NAME: Final = f"{TOPIC}w"

@@ -21,6 +21,8 @@ from support.backends import Backend
 from support.metering import size_of
 from support.queue_tools import TOPIC, claim_one, send
 
+pytestmark = pytest.mark.large
+
 Clocked = tuple[RedisWorld, ManualClock]
 DAY: Final = timedelta(days=1)
 LARGE: Final = 600_000

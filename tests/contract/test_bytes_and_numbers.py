@@ -16,7 +16,7 @@ import pytest
 from redis_world import RedisWorld
 from redis_world.errors import InvalidEventError, InvalidInputError, WorldError
 from redis_world.models import EventResult
-from support.backends import ONE, Backend
+from support.backends import Backend
 from support.events import (
     ALL_BYTES,
     CREATION,
@@ -39,6 +39,7 @@ from support.events import (
     wait_created,
     write,
 )
+from support.private_servers import ONE
 
 ABSENT: Final = object()
 """The field is not there at all."""

@@ -88,6 +88,7 @@ async def test_of_rivals_one_cancels(backend: Backend) -> None:
             assert (await e.log_types(one, run_id)).count("run_cancelled") == 1
 
 
+@pytest.mark.large
 async def test_the_largest_number(world: RedisWorld) -> None:
     made = [e.new_run_id() for _ in range(500)]
     run_id = await e.new_run(world)

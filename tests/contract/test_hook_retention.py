@@ -178,6 +178,7 @@ async def test_a_resume_that_was_recorded_stands(clocked: Clocked) -> None:
 
 
 # Contract: 5.hook retention, 5.ends of runs
+@pytest.mark.large
 async def test_a_run_of_many_hooks_ends_at_once(clocked: Clocked) -> None:
     """Whatever their removal takes: no token is held, no hook is read, none is lost."""
     world, clock = clocked

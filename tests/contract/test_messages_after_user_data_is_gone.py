@@ -158,6 +158,7 @@ async def test_others_keep_theirs(world: RedisWorld) -> None:
 
 
 # Contract: 5.run retention
+@pytest.mark.large
 async def test_thousands_are_touched_by_no_single_script(backend: Backend) -> None:
     """The end of the run judges none of them; the sweeper goes piece by piece."""
     async with backend.world(partitions=1) as world:

@@ -183,6 +183,7 @@ async def test_any_other_value_keeps_it(clocked: Clocked, value: str | None) -> 
 
 
 # Contract: 5.user data
+@pytest.mark.large
 async def test_many_streams_are_empty_at_once(clocked: Clocked) -> None:
     world, _ = clocked
     run_id = await e.new_run(world, **ZERO)
@@ -369,6 +370,7 @@ async def test_live_readers_and_waiters_come_to_their_end(world: RedisWorld) -> 
         await world.runs.wait_for_terminal(run_id)
 
 
+@pytest.mark.large
 async def test_a_large_run_is_removed_piece_by_piece(clocked: Clocked) -> None:
     world, clock = clocked
     run_id = await e.new_run(world)
@@ -404,6 +406,7 @@ async def remove_some(world: RedisWorld, run_id: str, older_than: str = "0") -> 
     )
 
 
+@pytest.mark.large
 async def test_a_removal_that_was_interrupted_is_finished(clocked: Clocked) -> None:
     """Its id is taken as long, and nobody finds a half of it."""
     world, _ = clocked
@@ -433,6 +436,7 @@ async def test_a_removal_that_was_interrupted_is_finished(clocked: Clocked) -> N
 @pytest.mark.parametrize(
     "late", ["step_started", "step_completed", "step_failed", "step_retrying"]
 )
+@pytest.mark.large
 async def test_the_steps_of_a_run_that_is_being_removed_are_gone(
     clocked: Clocked, late: str
 ) -> None:
@@ -492,6 +496,7 @@ async def test_prune_by_age_and_status(clocked: Clocked) -> None:
     await check_invariants(world)
 
 
+@pytest.mark.large
 async def test_prune_goes_on_behind_what_it_leaves(clocked: Clocked) -> None:
     world, clock = clocked
     kept = [await finished_run(world, "failed") for _ in range(120)]

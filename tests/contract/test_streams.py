@@ -419,6 +419,7 @@ async def test_a_run_that_is_created_later_keeps_its_streams(
 
 
 # Contract: 8.streams and runs
+@pytest.mark.large
 async def test_a_run_keeps_all_its_streams_however_many(
     backend: Backend, world: RedisWorld
 ) -> None:

@@ -20,7 +20,8 @@ from redis_world.errors import InvalidInputError
 from redis_world.models import EventResult, StepCreatedData, StepCreatedEvent
 from redis_world.queue import Enqueue, FollowUp
 from support import events as e
-from support.backends import ONE, Backend
+from support.backends import Backend
+from support.private_servers import ONE
 
 TOPIC: Final = "__wkf_workflow_"
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from support.backends import ALL_KINDS, QUICK_KINDS
+from support.backends import ALL_KINDS, EMBEDDED, QUICK_KINDS
 from support.private_servers import use_wheels_only
 
 _FOLDERS_LEFT_OUT: Final = ("chaos",)
@@ -33,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "slow: takes seconds, or tests a tool of the project; the quick part leaves it out",
+        "large: stores much; the quick part runs it on a real server, which is quick at that",
         "everywhere: on every server that a wheel brings, in the quick part, too",
         "needs(program): runs where this program is; the quick part leaves it out",
         "without(*kinds, why): does not run on servers of these kinds",
@@ -93,6 +94,8 @@ def is_quick(item: pytest.Item) -> bool:
         return False
     if item.get_closest_marker("everywhere"):
         return not kinds_of(item) & {*_ONLY_FROM_REDIS_7}
+    if item.get_closest_marker("large") and kinds_of(item) == {EMBEDDED}:
+        return False
     return kinds_of(item) <= {*QUICK_KINDS}
 
 

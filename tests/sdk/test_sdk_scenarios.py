@@ -67,7 +67,7 @@ async def test_a_failing_workflow(adapter: VercelWorld) -> None:
     await settled(adapter, run)
 
 
-@pytest.mark.parametrize("count", [3, 100])
+@pytest.mark.parametrize("count", [3, pytest.param(100, marks=pytest.mark.large)])
 async def test_sequential_steps(adapter: VercelWorld, count: int) -> None:
     run = await sdk.start(flows.sequential, count)
     assert await value_of(adapter, run) == count
@@ -295,6 +295,7 @@ async def test_a_registry_with_a_namespace(adapter: VercelWorld) -> None:
     await settled(adapter, run)
 
 
+@pytest.mark.large
 async def test_many_runs_at_once(adapter: VercelWorld) -> None:
     runs = [await sdk.start(flows.sequential, 2) for _ in range(10)]
     others = [await sdk.start(flows.order, number) for number in range(10)]

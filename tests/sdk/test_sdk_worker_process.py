@@ -23,7 +23,8 @@ from redis_world import RedisWorld
 from redis_world.queue import Message
 from redis_world.vercel import VercelWorld, use_redis_world
 from redis_world.worker import BLOCKED_EXIT_CODE, INTERRUPTED_EXIT_CODE
-from support.backends import ONE, Backend, Servers
+from support.backends import Backend, Servers
+from support.private_servers import ONE
 from support.queue_tools import TOPIC
 from support.sdk import kept_world, until
 

@@ -24,7 +24,8 @@ from support.acl import CHECKING, acl_rule
 from support.private_servers import FROM_A_WHEEL, ONE, give_up, here
 from support.sentinel import Failovers, guarded_server
 
-KINDS: Final = ("memory", "redis7", "redis8", "valkey9")
+EMBEDDED: Final = "memory"
+KINDS: Final = (EMBEDDED, "redis7", "redis8", "valkey9")
 CLUSTER: Final = "cluster"
 """Three masters, 16 partitions of each namespace, and a user of few rights."""
 SENTINEL: Final = "sentinel"
@@ -33,7 +34,7 @@ UNMEASURED: Final = ("redis8", "valkey9", CLUSTER, SENTINEL)
 """On which the tests run code that they have run on the others already."""
 ALL_KINDS: Final = (*KINDS, ONE, CLUSTER, SENTINEL)
 """What tests name a server by, in parameters and elsewhere."""
-QUICK_KINDS: Final = ("memory", ONE, FROM_A_WHEEL[0])
+QUICK_KINDS: Final = (EMBEDDED, ONE, FROM_A_WHEEL[0])
 """The embedded store and one real server: what the quick part runs the behaviour tests on."""
 PASSWORD: Final = "secret"
 PARTITIONS: Final = 16

@@ -27,8 +27,9 @@ from redis_world.bench.observer import cores
 from redis_world.bench.workload import _BATCHES, _SINGLE, EVENTS_PER_RUN, all_of
 from redis_world.cli.bench import _number, _table
 from redis_world.errors import ConfigurationError, WorldError, WorldUnavailableError
-from support.backends import ONE, Backend, Servers
+from support.backends import Backend, Servers
 from support.command_line import environment, on_a_terminal
+from support.private_servers import ONE
 
 pytestmark = pytest.mark.slow
 

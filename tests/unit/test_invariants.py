@@ -21,7 +21,7 @@ from redis_world.testing import (
     check_invariants,
     memory_world,
 )
-from support.backends import ONE, Backend
+from support.backends import Backend
 from support.events import (
     attr_set,
     event,
@@ -42,6 +42,7 @@ from support.events import (
     wait_created,
 )
 from support.exercise import exercise
+from support.private_servers import ONE
 from support.queue_tools import NAME, TOPIC, content, health_check, step, wake
 
 NAMESPACE: Final = "rich"

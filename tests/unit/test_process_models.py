@@ -27,8 +27,9 @@ from redis_world.connection.wires import _made_by
 from redis_world.errors import WorldClosedError, WorldUnavailableError
 from redis_world.testing import check_invariants
 from redis_world.worker import Worker
-from support.backends import CLUSTER, ONE, Backend
+from support.backends import CLUSTER, Backend
 from support.events import event, new_run, new_run_id, run_created, write
+from support.private_servers import ONE
 from support.until import until, wait_until
 
 T = TypeVar("T")

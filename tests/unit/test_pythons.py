@@ -49,11 +49,16 @@ class TestVersions:
     ) -> None:
         assert table["requires-python"] == f">={tool.versions(table)[0]}"
 
-    def test_ci_runs_them_after_all_tests(self) -> None:
+    def test_ci_runs_the_quick_part_on_a_bare_path_and_then_everything(self) -> None:
         run = (ROOT / ".ci/run").read_text()
-        steps = [line for line in run.splitlines() if line.startswith("make ")]
+        steps = [line for line in run.splitlines() if re.match(r"(PATH=\S+ )?make ", line)]
         assert steps[0] == "make pythons", "what is missing is told before the long part"
-        assert steps[-3:] == ["make test", "make test-lowest", "make test-pythons"]
+        assert steps[-2:] == ['PATH="$bare" make test', "make test-all"]
+
+    def test_everything_comes_before_the_others(self) -> None:
+        text = (ROOT / "Makefile").read_text()
+        (parts,) = re.findall(r"^test-all: (.*?) ##", text, re.MULTILINE)
+        assert parts.split() == ["test-everything", "test-lowest", "test-pythons"]
 
     def test_3_10_comes_after_3_9(self, tool: ModuleType) -> None:
         classifiers = [f"Programming Language :: Python :: {v}" for v in ("3.10", "3.9", "3")]
