@@ -68,7 +68,8 @@ def test_all_is_well(healthy: Server) -> None:
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
     found = rows(done)
-    assert found["version"] == ["ok", f"Redis {healthy.version}", ""]
+    product = "Valkey" if healthy.kind.startswith("valkey") else "Redis"
+    assert found["version"] == ["ok", f"{product} {healthy.version}", ""]
     assert found["namespace"][0] == found["replicas"][0] == "info"
     # Nothing is made where nothing was: the second look finds no namespace either.
     again = rows(doctor("--url", healthy.url))

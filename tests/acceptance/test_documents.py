@@ -49,8 +49,8 @@ SKIPPED: Final = {
     "pip install 'redis-world[vercel]' pytest": "needs the network",
 }
 """Commands that do not run here, and why. Each must still be in a document."""
-SLOW: Final = ("redis-world bench",)
-"""Commands that the quick part of the tests leaves out: it has no time for them."""
+SHORTER: Final = {"redis-world bench": "redis-world bench --seconds 0.1"}
+"""Commands that take half a minute as they are written, and what runs in their place."""
 STATUSES: Final = {"redis-world doctor": (0, 1)}
 """Commands that may end with a status other than 0: the private server is worth a warning."""
 DRAWINGS: Final = ("mermaid",)
@@ -100,8 +100,7 @@ BLOCKS: Final = [block for path in DOCUMENTS for block in blocks_of(path)]
 class Runner:
     """A folder, a server, and what a user does there."""
 
-    def __init__(self, folder: Path, backend: Backend, *, is_quick: bool = False) -> None:
-        self.is_quick = is_quick
+    def __init__(self, folder: Path, backend: Backend) -> None:
         self.folder = folder
         self.backend = backend
         self.run_id = asyncio.run(self._create_run())
@@ -170,7 +169,7 @@ class Runner:
         """Run commands one after the other; a worker runs beside those that follow it."""
         output = ""
         for place, command in enumerate(commands):
-            if command in SKIPPED or (self.is_quick and command in SLOW):
+            if command in SKIPPED:
                 continue
             if command.startswith("export "):
                 name, _, value = command.removeprefix("export ").partition("=")
@@ -179,7 +178,7 @@ class Runner:
                 with self.beside(command):
                     return output + self.run_commands(commands[place + 1 :])
             else:
-                output += self.command(command)
+                output += self.command(SHORTER.get(command, command))
         return output
 
     def run_redis_commands(self, commands: list[str]) -> str:
@@ -228,10 +227,10 @@ class Runner:
 
 
 @pytest.fixture
-def runner(tmp_path: Path, servers: Servers, request: pytest.FixtureRequest) -> Iterator[Runner]:
+def runner(tmp_path: Path, servers: Servers) -> Iterator[Runner]:
     backend = servers.backend("valkey9")
     backend.clear()
-    yield Runner(tmp_path, backend, is_quick=request.config.getoption("--quick"))
+    yield Runner(tmp_path, backend)
     with backend.client() as client:
         for user in client.acl_users():
             if user != "default":
@@ -286,7 +285,7 @@ def test_every_program_of_a_document_is_started() -> None:
 
 def test_nothing_is_left_out_in_vain() -> None:
     commands = {command for block in BLOCKS for command in block.commands}
-    assert set(SKIPPED) | set(SLOW) <= commands
+    assert {*SKIPPED, *SHORTER} <= commands
 
 
 def test_all_documents_with_code_are_here() -> None:
