@@ -31,8 +31,6 @@ from support.backends import Backend, Servers
 from support.command_line import environment
 from support.private_servers import ONE
 
-pytestmark = pytest.mark.slow
-
 GO_ON = "redis-world demo --url redis://localhost:6379/0 --processes 2"
 LETTER = [
     "Dear Ada,",

@@ -31,6 +31,8 @@ from redis_world import RedisWorld
 from support.backends import Backend, Servers
 from support.command_line import environment
 
+pytestmark = pytest.mark.quick
+
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENTS: Final = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md")]

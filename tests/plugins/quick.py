@@ -1,9 +1,10 @@
 """A pytest plugin that selects the quick part of the tests: `pytest --quick`, `make test`.
 
 It runs in minutes and needs Python, make and git alone. It has the tests of behaviour on the
-embedded server and on one real server, which a wheel brings. Other Pythons and other versions of
-the dependencies are tested by it, too. Left out are the same tests on the other servers, chaos,
-and what is marked as slow or as in need of a program: `make test-all` runs everything.
+embedded server and on one real server, which a wheel brings, and the code of the documents. Other
+Pythons and other versions of the dependencies are tested by it, too. Left out are the same tests
+on the other servers, chaos, the rest of acceptance, and what is marked as slow or as in need of a
+program. `make test-all` runs everything.
 
 A skipped test fails the quick part: what is not tested is left out by name, or not at all.
 """
@@ -19,8 +20,9 @@ import pytest
 from support.backends import ALL_KINDS, EMBEDDED, QUICK_KINDS
 from support.private_servers import use_wheels_only
 
-_FOLDERS_LEFT_OUT: Final = ("chaos",)
-"""Below tests: long, and the same rules as in the contract's tests."""
+_FOLDERS_LEFT_OUT: Final = ("chaos", "acceptance")
+"""Below tests: long, the rules are those of the contract's tests, the calls those of the units."""
+_NOT_EVEN_IMPORTED: Final = ("chaos",)
 _ONLY_FROM_REDIS_7: Final = ("redis7",)
 
 
@@ -32,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     for line in (
+        "quick: of the quick part, although the rest of its folder is not",
         "slow: takes seconds, or tests a tool of the project; the quick part leaves it out",
         "large: stores much; the quick part runs it on a real server, which is quick at that",
         "everywhere: on every server that a wheel brings, in the quick part, too",
@@ -45,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: object, config: pytest.Config) -> bool | None:
     """Do not even import what is left out as a whole."""
-    folders = [config.rootpath / "tests" / name for name in _FOLDERS_LEFT_OUT]
+    folders = [config.rootpath / "tests" / name for name in _NOT_EVEN_IMPORTED]
     return True if config.getoption("--quick") and collection_path in folders else None
 
 
@@ -88,7 +91,7 @@ def pytest_terminal_summary(
 def is_quick(item: pytest.Item) -> bool:
     """Whether a test is of the quick part."""
     place = item.path.relative_to(item.config.rootpath / "tests")
-    if place.parts[0] in _FOLDERS_LEFT_OUT:
+    if place.parts[0] in _FOLDERS_LEFT_OUT and not item.get_closest_marker("quick"):
         return False
     if item.get_closest_marker("slow") or item.get_closest_marker("needs"):
         return False
