@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -179,14 +178,11 @@ def test_urls_that_can_not_be(url: str) -> None:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A key and a certificate that nobody has signed."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("no certificate: openssl is not there")
     folder = tmp_path_factory.mktemp("tls")
     key, signed = folder / "key.pem", folder / "cert.pem"
     subprocess.run(
         [
-            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
             *("-keyout", str(key), "-out", str(signed), "-subj", "/CN=localhost"),
             *("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
         ],
@@ -209,6 +205,7 @@ def private_tls_server(certificate: tuple[Path, Path]) -> Iterator[str]:
         yield f"rediss://127.0.0.1:{port}/0"
 
 
+@pytest.mark.needs("openssl")
 async def test_a_server_with_a_certificate(certificate: tuple[Path, Path]) -> None:
     _, signed = certificate
     with private_tls_server(certificate) as url:
@@ -238,6 +235,7 @@ async def test_a_server_with_a_certificate(certificate: tuple[Path, Path]) -> No
         await stranger.aclose()
 
 
+@pytest.mark.needs("openssl")
 async def test_hints_are_lost_while_waiters_come_and_go(certificate: tuple[Path, Path]) -> None:
     """A waiter sends over a connection whose end the hub has not heard of yet."""
     with private_tls_server(certificate) as url:
