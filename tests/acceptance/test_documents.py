@@ -251,6 +251,7 @@ def test_a_block_runs(block: Block, runner: Runner) -> None:
     runner.run(block)
 
 
+@pytest.mark.slow
 def test_what_the_sdks_example_returns(runner: Runner) -> None:
     """The start snippet gets the result from the workers of the command line."""
     readme = [block for block in BLOCKS if block.document == "README.md"]

@@ -128,6 +128,7 @@ async def test_others_have_it_before_its_time(clocked: Clocked, payload: dict[st
 
 
 # Contract: 7.postpone
+@pytest.mark.large
 async def test_a_large_fleet_does_not_hand_it_round_for_ever(clocked: Clocked) -> None:
     """More workers than a message names: what is forgotten of them is forgotten with its time."""
     world, clock = clocked
@@ -146,6 +147,7 @@ async def test_a_large_fleet_does_not_hand_it_round_for_ever(clocked: Clocked) -
 
 
 # Contract: 7.postpone
+@pytest.mark.large
 async def test_hundreds_that_it_has_declined_hide_none_that_it_has_not(world: RedisWorld) -> None:
     """A worker that has the one workflow among hundreds that nobody has."""
     for number in range(300):
