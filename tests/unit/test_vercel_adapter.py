@@ -573,6 +573,7 @@ async def test_an_end_that_cannot_be_looked_up(
 # -- events --------------------------------------------------------------------------------
 
 
+@pytest.mark.large
 async def test_pages_of_events_are_large_and_all_have_a_cursor(adapter: VercelWorld) -> None:
     run_id = await new_run(adapter.world)
     wires = [step_created(f"step_{number}") for number in range(1020)]
