@@ -92,4 +92,4 @@ def any_kind() -> ServerKind:
     kinds = [kind for kind in available_kinds() if here(kind) == kind]
     if not kinds:
         give_up("real", "none is installed")
-    return kinds[0]
+    return here(ONE) if here(ONE) in kinds else kinds[0]
