@@ -312,10 +312,25 @@ def exists(pid: int) -> bool:
 
 def children(pid: int) -> dict[int, str]:
     """The child processes of a process, with their arguments as everybody sees them."""
-    command = ["ps", "-A", "-o", "pid=,ppid=,args="]
-    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    rows = [line.split(maxsplit=2) for line in listing.splitlines()]
-    return {int(row[0]): row[2] for row in rows if len(row) == 3 and int(row[1]) == pid}
+    return {child: args for child, parent, args in processes_here() if parent == pid}
+
+
+def processes_here() -> Iterator[tuple[int, int, str]]:
+    """Of each process its id, that of its parent, and its arguments."""
+    if not Path("/proc/self/stat").exists():
+        command = ["ps", "-A", "-o", "pid=,ppid=,args="]
+        listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        for row in (line.split(maxsplit=2) for line in listing.splitlines()):
+            yield int(row[0]), int(row[1]), " ".join(row[2:])
+        return
+    # Slim images have no ps.
+    for folder in Path("/proc").glob("[0-9]*"):
+        # It may end meanwhile.
+        with contextlib.suppress(OSError):
+            # The name of the program before has brackets, and may have spaces.
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            args = (folder / "cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+            yield int(folder.name), int(parent), args.decode(errors="replace")
 
 
 @contextlib.contextmanager
