@@ -70,9 +70,9 @@ class WorldConfig(BaseModel):
             wakes a run without a message. Workers sweep about this often.
         max_events_per_run: event limit of a run. A run above it starts nothing new. None: no
             limit.
-        max_payload_bytes: size limit in bytes of each part of a request: a payload, message or
-            chunk, an id, name, token, key or reason, the headers, and the rest of an event's
-            data. Names and the rest of the data may always have 256 bytes.
+        max_payload_bytes: size limit in bytes of each part of a request. A part is a payload,
+            message or chunk, an id, name, token, key or reason, the headers, or the rest of an
+            event's data. Names and the rest of the data may always have 256 bytes.
         hook_retention_limit: how far in the future the `tokenRetentionUntil` of a hook may be.
         retention: how long finished runs stay, at least a minute. Then a sweep deletes them with
             all their data, but not before the last of their hooks expires. None: for ever.
@@ -177,8 +177,8 @@ def url_or_env(url: str | None = None) -> str:
     """The URL that was given, or else that of `REDIS_WORLD_URL`.
 
     Raises:
-        ConfigurationError: there is neither. A World on `memory://` loses everything with its
-            process, so nobody gets one without asking for it.
+        ConfigurationError: there is neither. `memory://` loses everything with its process, so it
+            has to be given explicitly.
     """
     if url is not None:
         return url

@@ -223,6 +223,9 @@ def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+_LUA = re.compile(r"^local |redis\.p?call\(", re.MULTILINE)
+
+
 @cache
 def source_texts(path: Path) -> Sequence[Text]:
     """Literals of more than one word, and the docstrings that users read."""
@@ -243,7 +246,7 @@ def _source_texts(path: Path) -> Iterator[Text]:
         if not isinstance(node, ast.expr) or node in docstrings or node in parts:
             continue
         text = _joined(node)
-        if text is not None and " " in text.strip():
+        if text is not None and " " in text.strip() and not _LUA.search(text):
             yield Text(path, node.lineno, text)
     module = path.relative_to(_PACKAGE).with_suffix("").as_posix()
     shown = _public_docstrings(tree, public=module in PUBLIC_MODULES)

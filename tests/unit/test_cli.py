@@ -47,6 +47,7 @@ MakeModule = Callable[[str], str]
 def same_world_afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("REDIS_WORLD_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("REDIS_WORLD_URL", "memory://")
     modules, path = set(sys.modules), list(sys.path)
     with kept_world():
         yield

@@ -6,13 +6,16 @@ from typing import Final
 
 __all__ = ["RIGHTS", "patterns", "rights"]
 
-RIGHTS: Final = (
-    "+auth +cluster|slots +command|info +del +eval +evalsha +exists +expire +get +hdel +hello "
-    "+hexists +hget +hgetall +hincrby +hlen +hmget +hscan +hset +incr +info +persist +ping "
-    "+publish +pubsub|numsub +sadd +script|exists +script|load +select +set +smembers "
-    "+subscribe +time +unlink +unsubscribe +wait +xadd +xlen +xrange +zadd +zcard +zcount "
-    "+zpopmin +zrandmember +zrange +zrem +zscore"
-)
+_COMMANDS: Final = (
+    "auth", "cluster|slots", "command|info", "del", "eval", "evalsha", "exists",
+    "expire", "get", "hdel", "hello", "hexists", "hget", "hgetall",
+    "hincrby", "hlen", "hmget", "hscan", "hset", "incr", "info",
+    "persist", "ping", "publish", "pubsub|numsub", "sadd", "script|exists", "script|load",
+    "select", "set", "smembers", "subscribe", "time", "unlink", "unsubscribe",
+    "wait", "xadd", "xlen", "xrange", "zadd", "zcard", "zcount",
+    "zpopmin", "zrandmember", "zrange", "zrem", "zscore",
+)  # fmt: skip
+RIGHTS: Final = " ".join(f"+{each}" for each in _COMMANDS)
 """All commands that a World, its workers and `redis-world inspect` send, and no others."""
 
 

@@ -103,7 +103,7 @@ class _EmbeddedSubscriber:
         self._client = client
         self._hear = hear
         self.closed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self._reading = asyncio.create_task(self._read(), name="redis-world hints")
+        self._reading = asyncio.create_task(self._read(), name="redis-world notifications")
 
     def send(self, command: str, *channels: bytes) -> None:
         """Send a command, at once: no cancellation can meet it halfway."""

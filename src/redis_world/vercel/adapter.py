@@ -339,7 +339,7 @@ class VercelWorld(w.World):
 
 
 class RegisteredHandler:
-    """A registry's handler, each call of which is a delivery of its own."""
+    """The handler of a registry. Each call is one delivery."""
 
     def __init__(self, handler: w.QueueHandler, world: RedisWorld) -> None:
         self.handler = handler
@@ -349,7 +349,9 @@ class RegisteredHandler:
     async def __call__(
         self, payload: dict[str, Any], /, *, attempt: int, queue_name: str, message_id: str
     ) -> w.QueueContinuation | None:
-        if not self.knows(payload, queue_name) and not await self._has_ended(run_of(payload)):
+        if not self.has_code_for(payload, queue_name) and not await self._has_ended(
+            run_of(payload)
+        ):
             # The SDK would fail the step, or the run: another worker may know it.
             raise Postpone
         with delivery(queue_name, is_replay=not step_of(payload)) as here:
@@ -358,7 +360,7 @@ class RegisteredHandler:
             )
             return here.on_time(continuation)
 
-    def knows(self, payload: dict[str, Any], queue_name: str) -> bool:
+    def has_code_for(self, payload: dict[str, Any], queue_name: str) -> bool:
         """Whether the SDK will find the workflow or the step that a message asks for.
 
         A message that asks for neither, such as a health check, is the SDK's to judge.
@@ -398,10 +400,10 @@ def _translated(*, token: str | None = None) -> Iterator[None]:
 
 
 def build_codecs() -> None:
-    """Have the SDK read the annotations of its own steps here and now.
+    """Make the SDK read the annotations of its built-in steps now.
 
-    It does so at the first use and keeps the result; inside of a replay's sandbox that fails, and
-    each later replay of this process would read such a step's result as a plain mapping.
+    It reads them at the first use and keeps the result. In the sandbox of a replay that fails.
+    Then each later replay in this process would get the result of such a step as a plain mapping.
     """
     for step in core._builtin_steps.values():  # noqa: SLF001 - the reason for the upper bound
         with contextlib.suppress(Exception):

@@ -102,8 +102,8 @@ def queue(
     or step.
 
     Fields in a pipe: topic, ready, delayed, leased, held, dead, age of the
-    oldest due message in seconds, postponed, seconds since the first
-    postponement, names of the missing workflows and steps.
+    oldest due message in seconds, postponed. Two more fields: seconds since
+    the first postponement, and names of the missing workflows and steps.
     """
     output = Output.choose(as_json=as_json)
     check_watch(output, watch=watch)

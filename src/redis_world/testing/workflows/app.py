@@ -341,8 +341,8 @@ class WorkflowApp:
     def _check(workflow: object) -> None:
         if not isinstance(workflow, core.Workflow):
             raise WorkflowAppError(
-                f"{shown(workflow)} is no workflow: give the function that @workflows.workflow "
-                "has decorated"
+                f"{shown(workflow)} is not a workflow: pass a function that is decorated with "
+                "@workflows.workflow"
             )
         if "<locals>" in workflow.qualname:
             raise WorkflowAppError(

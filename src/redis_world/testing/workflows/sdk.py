@@ -123,7 +123,7 @@ class _Handlers:
     async def __call__(
         self, payload: dict[str, Any], /, *, attempt: int, queue_name: str, message_id: str
     ) -> w.QueueContinuation | None:
-        knowing = (each for each in self.handlers if each.knows(payload, queue_name))
+        knowing = (each for each in self.handlers if each.has_code_for(payload, queue_name))
         handler = next(knowing, self.handlers[0])
         return await handler(
             payload, attempt=attempt, queue_name=queue_name, message_id=message_id
