@@ -792,7 +792,7 @@ class TestQueue:
         for width in (80, 120):
             assert_has(
                 on_terminal(own, "inspect", "queue", width=width),
-                r"topic +ready  delayed  leased  held  dead  oldest due +postponed.*",
+                r"topic +ready  delayed  leased  held  dead  oldest due +p.*",
                 rf"{TOPIC} +2 +1 +1 +0 +1 +{SPAN}",
             )
 
