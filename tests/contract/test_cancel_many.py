@@ -17,6 +17,8 @@ from support import events as e
 from support.backends import Backend
 from support.monitor import monitor
 
+pytestmark = pytest.mark.everywhere
+
 
 def told(result: CancelManyResult) -> list[tuple[str, str | None]]:
     return [(each.outcome, each.status) for each in result.results]

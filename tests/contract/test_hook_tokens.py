@@ -12,6 +12,8 @@ from redis_world.testing import ManualClock, check_invariants
 from support import events as e
 from support.backends import Backend
 
+pytestmark = pytest.mark.everywhere
+
 Clocked = tuple[RedisWorld, ManualClock]
 
 

@@ -96,10 +96,10 @@ def is_quick(item: pytest.Item) -> bool:
         return False
     if item.get_closest_marker("slow") or item.get_closest_marker("needs"):
         return False
-    if item.get_closest_marker("everywhere"):
-        return not kinds_of(item) & {*_ONLY_FROM_REDIS_7}
     if item.get_closest_marker("large") and kinds_of(item) == {EMBEDDED}:
         return False
+    if item.get_closest_marker("everywhere"):
+        return not kinds_of(item) & {*_ONLY_FROM_REDIS_7}
     return kinds_of(item) <= {*QUICK_KINDS}
 
 
