@@ -19,6 +19,7 @@ from redis_world.connection.refusals import (
     is_passing,
     is_sentinel,
     mark,
+    uses_tls,
 )
 from redis_world.connection.sender import Command, Patience, Reply, round_trip
 from redis_world.connection.wires import WirePool
@@ -63,7 +64,7 @@ async def check_server(
         asked,
         config.retry_timeout,
         # An embedded server has no INFO, and an ACL may deny it: then nothing is known.
-        look=lambda replies: _check_kind(replies[1], where),
+        look=lambda replies: _check_kind(replies[1], where, client),
     )
     if isinstance(server, dict) and not is_of_cluster and _mode_of(server) == "cluster":
         await _check_slots(client, config)
@@ -231,12 +232,13 @@ _UNFIT: Final = {"dragonfly": "Dragonfly", "keydb": "KeyDB"}
 """Other servers that speak Redis's protocol and call themselves a Redis of some version."""
 
 
-def _check_kind(info: Reply, where: str) -> None:
+def _check_kind(info: Reply, where: str, client: redis.asyncio.Redis) -> None:
     """Refuse what is another server than a World can use, or too old."""
     if not isinstance(info, dict):
         return
     if _mode_of(info) == "sentinel":
-        raise is_sentinel(f" at {where}")
+        base = "rediss" if uses_tls(client.connection_pool) else "redis"
+        raise is_sentinel(f" at {where}", base)
     for name, title in _UNFIT.items():
         version = info.get(f"{name}_version", "")
         if version or name in str(info.get("executable", "")).rpartition("/")[2]:
