@@ -223,9 +223,6 @@ def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-_LUA = re.compile(r"^local |redis\.p?call\(", re.MULTILINE)
-
-
 @cache
 def source_texts(path: Path) -> Sequence[Text]:
     """Literals of more than one word, and the docstrings that users read."""
@@ -242,8 +239,16 @@ def _source_texts(path: Path) -> Iterator[Text]:
     parts = {
         part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values
     }
+    lists = {
+        node.func.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "split"
+    }
+    skipped = docstrings | parts | lists
     for node in ast.walk(tree):
-        if not isinstance(node, ast.expr) or node in docstrings or node in parts:
+        if not isinstance(node, ast.expr) or node in skipped:
             continue
         text = _joined(node)
         if text is not None and " " in text.strip() and not _LUA.search(text):
@@ -283,6 +288,9 @@ def _docstrings_of(tree: ast.Module, names: set[str]) -> Iterator[ast.Constant]:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in names:
             yield from _public_docstrings(ast.Module([node], []), public=True)
 
+
+_LUA = re.compile(r"\bredis\.p?call\b|\blocal \w+|\bthen\b[^.]*\bend\b")
+"""Scripts are literals, too."""
 
 _ENTRY = re.compile(r"\n(?=    (?:\w+(?:, \w+)*): )")
 """Where an entry of `Args:` and its like begins."""
@@ -431,6 +439,9 @@ def document_texts(path: Path) -> Iterator[Text]:
     yield from flush()
 
 
+_RIGHTS = re.compile(r"(?<!\S)[+-][@\w|]+")
+"""Of an ACL: a list of them is no sentence."""
+
 _SENTENCE = re.compile(r"(?<=[.!?])(?:\*\*)?\s+")
 
 
@@ -438,7 +449,7 @@ def long_sentences(text: str) -> list[str]:
     """Sentences that exceed the limit of words."""
     if text.startswith(("|", "#")):
         return []
-    plain = _QUOTED.sub("X", text)
+    plain = _QUOTED.sub("X", _RIGHTS.sub("", text))
     found = []
     for sentence in _SENTENCE.split(plain):
         words = re.findall(r"[\w']+(?:[-/.][\w']+)*", sentence)

@@ -294,6 +294,35 @@ def test_one_that_can_not_start_ends_all(tmp_path: Path) -> None:
     assert not any(exists(pid) for pid in others)
 
 
+@pytest.mark.parametrize(
+    ("text", "url", "told"),
+    [
+        ("import nomodule", "redis://127.0.0.1:1/0", "No module named 'nomodule'"),
+        ("", "redis://127.0.0.1:1/0", "no workflows were found"),
+        (REGISTRY, "memory://", "a worker needs a server"),
+        (REGISTRY, "redis://127.0.0.1:1/0", "127.0.0.1:1 can't be reached"),
+    ],
+)
+def test_processes_that_cannot_start_end_the_command(
+    make_module: MakeModule, text: str, url: str, told: str
+) -> None:
+    """However long each took to find out: on a busy machine that is longer than a moment."""
+    name = make_module("import time; time.sleep(0.2)\n" + textwrap.dedent(text))
+    command = [sys.executable, "-c", SLOW, "worker", name, "--processes", "2", "--url", url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert told in done.stderr
+
+
+SLOW: Final = """
+from redis_world import cli
+from redis_world.cli import processes
+processes._QUICK_SECONDS = 0
+cli.main()
+"""
+"""The command, to which no process that ends seems quick."""
+
+
 def test_an_unknown_module_ends_all_processes(make_module: MakeModule) -> None:
     make_module("")
     command = [sys.executable, "-m", "redis_world", "worker", "nomodule", "--processes", "2"]

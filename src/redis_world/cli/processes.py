@@ -16,10 +16,12 @@ from redis_world.errors import ConfigurationError
 from redis_world.signals import HURRYING, stopped_by_signals
 from redis_world.worker import BLOCKED_EXIT_CODE, INTERRUPTED_EXIT_CODE
 
-__all__ = ["supervise"]
+__all__ = ["NOT_STARTED_EXIT_CODE", "supervise"]
 
 logger = logging.getLogger(__name__)
 
+NOT_STARTED_EXIT_CODE: Final = 78
+"""Of a supervised process that could not start: another one could not either."""
 _RESTART_SECONDS: Final = 1.0
 _QUICK_SECONDS: Final = 5.0
 """A process that ends sooner than that did not get to work at all."""
@@ -116,6 +118,8 @@ class _Supervisor:
             if code is None or self._stopping:
                 continue
             del self._processes[process]
+            if code == NOT_STARTED_EXIT_CODE:
+                return 1
             is_quick = time.monotonic() - since < _QUICK_SECONDS
             if code > 0 and code != BLOCKED_EXIT_CODE and is_quick:
                 return code

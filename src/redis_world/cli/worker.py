@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Sequence
+import traceback
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from redis_world.cli import app
-from redis_world.cli.logs import LogFormat, LogLevel, set_up, show_worker
+from redis_world.cli.logs import LogFormat, LogLevel, report, set_up, show_worker
 from redis_world.cli.options import Namespace, Partitions, Url, needs_sdk, world_options
-from redis_world.cli.processes import supervise
-from redis_world.errors import ConfigurationError
+from redis_world.cli.processes import NOT_STARTED_EXIT_CODE, supervise
+from redis_world.errors import ConfigurationError, WorldError
 from redis_world.worker import OwnProcess, Worker
 
 if TYPE_CHECKING:
@@ -100,14 +102,15 @@ def worker(
         if log_level is not None:
             arguments += ["--log-level", log_level.value]
         raise typer.Exit(supervise(["worker", *modules, *arguments], processes, options))
-    adapter = _adapter(options, modules)
+    with _starting(is_supervised=supervised):
+        adapter = _adapter(options, modules)
     if log_level is None:
         # What it does can be seen without asking: else nobody could tell waiting from hanging.
         show_worker()
     working = adapter.worker(
         concurrency=concurrency, own_process=OwnProcess(is_supervised=supervised), **durations
     )
-    _run(_work(adapter, working))
+    _run(_work(adapter, working, is_supervised=supervised))
 
 
 def _adapter(options: dict[str, Any], modules: list[str]) -> VercelWorld:
@@ -140,8 +143,28 @@ def _adapter(options: dict[str, Any], modules: list[str]) -> VercelWorld:
     return adapter
 
 
-async def _work(adapter: VercelWorld, working: Worker) -> None:
+@contextlib.contextmanager
+def _starting(*, is_supervised: bool) -> Iterator[None]:
+    """Tell the supervisor by the exit code that this process could not start.
+
+    The time that it took does not tell: imports take long where a machine is busy.
+    """
     try:
+        yield
+    except Exception as error:
+        if not is_supervised:
+            raise
+        if isinstance(error, WorldError):
+            report(str(error), event="failed")
+        else:
+            traceback.print_exc()
+        sys.exit(NOT_STARTED_EXIT_CODE)
+
+
+async def _work(adapter: VercelWorld, working: Worker, *, is_supervised: bool) -> None:
+    try:
+        with _starting(is_supervised=is_supervised):
+            await adapter.world.open()
         await working.run()
     finally:
         try:

@@ -26,7 +26,12 @@ from redis_world.connection.refusals import (
     translate,
 )
 from redis_world.connection.wires import WirePool
-from redis_world.errors import InvalidInputError, NotDurableError, WorldClosedError
+from redis_world.errors import (
+    InvalidInputError,
+    NotDurableError,
+    WorldClosedError,
+    WorldUnavailableError,
+)
 from redis_world.lua import Argument, Script
 from redis_world.text import utf8
 from redis_world.values import shown
@@ -229,6 +234,11 @@ class Sender:
             if not batch:
                 return
             if self._closing or not await patience.pause():
+                if self._hand_over is not None and is_elsewhere(error):
+                    raise WorldUnavailableError(
+                        "the cluster moves the keys of this call to another node and has not "
+                        f"finished: {error}. Try again later"
+                    ) from error
                 raise error
             if self._hand_over is not None:
                 batch = await self._hand_over(batch, error, patience)
