@@ -173,6 +173,9 @@ def expected(scheme: str, kind: str) -> tuple[type[WorldError], str] | None:
         return ConfigurationError, "requires a password: add it to the URL"
     if FIT.get(kind) == wanted:
         return None
+    if kind == "locked":
+        # Valkey asks for the password before it looks at the command.
+        return ConfigurationError, "is not a Sentinel: give|requires a password: add it"
     if wanted == "sentinel":
         return ConfigurationError, r"is not a Sentinel: give the addresses of Sentinels"
     if kind == "sentinel":

@@ -385,6 +385,7 @@ ERRORS: Final = [
             errors.InvalidEventError,
             errors.InvalidInputError,
             errors.MessageNotFoundError,
+            errors.NamespaceNotFoundError,
             errors.NotDurableError,
             errors.RunExpiredError,
             errors.RunNotFoundError,

@@ -332,7 +332,7 @@ class TestWhatTestsSee:
         with pytest.raises(WorkflowAppError, match="inside a function"):
             await app.start(local)
         del flows.shop._workflows[local.workflow_id]
-        with pytest.raises(WorkflowAppError, match="is no workflow"):
+        with pytest.raises(WorkflowAppError, match="is not a workflow"):
             await app.start(flows.note, "x")  # type: ignore[arg-type]
 
     async def test_an_unknown_workflow(self, app: WorkflowApp) -> None:
