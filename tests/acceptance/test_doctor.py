@@ -203,7 +203,7 @@ def test_a_table(columns: int) -> None:
     # Nothing is cut: put together again, the sentences are whole.
     whole = " ".join(shown.split())
     assert "maxmemory-policy is allkeys-lru: a full server deletes" in whole
-    assert "→ `CONFIG SET maxmemory-policy noeviction`" in whole
+    assert "→ run `CONFIG SET maxmemory-policy noeviction`" in whole
     assert shown.rstrip().endswith("1 error, 1 warning.")
 
 

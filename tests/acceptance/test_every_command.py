@@ -225,7 +225,7 @@ class TestNamespaces:
                 ended = run_here(*command, *module, *options, *way, **given)
             assert_refused(command, ended)
             # bench works in no namespace that exists.
-            word = "exists already" if command[0] == "bench" else f"partitions={PARTITIONS}"
+            word = "already exists" if command[0] == "bench" else f"partitions={PARTITIONS}"
             assert word in ended.err
 
     def test_a_bench_has_the_number(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,8 +237,9 @@ class TestNamespaces:
             raise KeyboardInterrupt
 
         monkeypatch.setattr("redis_world.bench.run._measure", measure)
-        assert run_here("bench", "--partitions", "3").err == "interrupted\n"
-        assert run_here("bench", REDIS_WORLD_PARTITIONS="2").code == 1
+        bench = ("bench", "--url", "memory://")
+        assert run_here(*bench, "--partitions", "3").err == "interrupted\n"
+        assert run_here(*bench, REDIS_WORLD_PARTITIONS="2").code == 1
         assert seen == [3, 2]
 
     @pytest.mark.parametrize("number", ["0", "1025", "x"])
@@ -390,7 +391,7 @@ class TestTrouble:
         tail = "/orders" if kind == "redis+sentinel" else ""
         check(
             f"{kind}://user:{PASSWORD}@127.0.0.1:{free_port()}{tail}",
-            "can't be reached",
+            "be reached",
             all_of_them=True,
         )
 
