@@ -57,7 +57,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "wakes with other headers are absorbed": mutant(
         "lib/queue",
-        ("\n    and fields[3] == message.headers", ""),
+        ("\n    and (fields[3] == message.headers or is_bare(base, message.run))", ""),
         favoured=("send",),
         seed=10,
         operations=20,
