@@ -391,7 +391,7 @@ class TestTrouble:
         tail = "/orders" if kind == "redis+sentinel" else ""
         check(
             f"{kind}://user:{PASSWORD}@127.0.0.1:{free_port()}{tail}",
-            "be reached",
+            "s it running, and is the URL correct?",
             all_of_them=True,
         )
 
@@ -485,7 +485,7 @@ class TestTrouble:
         ],
     )
     def test_what_is_no_module(self, name: str, words: str) -> None:
-        ended = run_here("worker", name)
+        ended = run_here("worker", name, "--url", "redis://127.0.0.1:1/0")
         assert_refused([name], ended)
         assert words in ended.err
 
