@@ -147,7 +147,7 @@ async def test_sentinels_that_do_not_know_the_service(guarded: Guarded) -> None:
 
 async def test_sentinels_that_are_not_there() -> None:
     world = RedisWorld("redis+sentinel://127.0.0.1:1,127.0.0.1:2/orders", retry_timeout=0.1)
-    with pytest.raises(WorldUnavailableError, match=r"127\.0\.0\.1:1,127\.0\.0\.1:2"):
+    with pytest.raises(WorldUnavailableError, match=r"127\.0\.0\.1:1 .*, 127\.0\.0\.1:2 "):
         await world.open()
     await world.aclose()
 
@@ -230,7 +230,7 @@ async def test_a_server_with_a_certificate(certificate: tuple[Path, Path]) -> No
             await working
             assert (await world.queue.stats(TOPIC)).ready == 0
         stranger = RedisWorld(url, retry_timeout=0)
-        with pytest.raises(WorldUnavailableError, match="certificate"):
+        with pytest.raises(ConfigurationError, match="certificate"):
             await stranger.open()
         await stranger.aclose()
 

@@ -129,7 +129,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 def count_resends(caplog: pytest.LogCaptureFixture) -> int:
-    return sum("are sent again" in record.message for record in caplog.records)
+    return sum(getattr(record, "event", "") == "redis.resent" for record in caplog.records)
 
 
 async def count_errors(client: redis.asyncio.Redis, code: str) -> int:

@@ -377,7 +377,8 @@ async def test_a_namespace_that_can_not_be_removed_is_named(
 
     namespace = real.namespace()
     monkeypatch.setattr("redis_world.bench.run._delete_keys", refuse)
-    with pytest.raises(WorldUnavailableError, match=rf"'{namespace}' is left.*{namespace}: away"):
+    told = rf"could not remove namespace '{namespace}': .*{namespace} \(away\)"
+    with pytest.raises(WorldUnavailableError, match=told):
         await run_bench(real.url, namespace=namespace, seconds=SECONDS)
 
 
@@ -393,7 +394,7 @@ def test_a_server_that_is_not_there(arguments: list[str]) -> None:
     ("arguments", "code", "word"),
     [
         (["--url", "no url"], 1, "no url"),
-        (["--namespace", "{}"], 1, "namespace"),
+        (["--url", "memory://", "--namespace", "{}"], 1, "namespace"),
         (["--seconds", "0"], 2, "Usage"),
     ],
     ids=["url", "namespace", "seconds"],
