@@ -256,7 +256,8 @@ def on_terminal(store: Store, *arguments: str, width: int = 80, code: int = 0) -
     with Terminal(store, *arguments, width=width) as terminal:
         assert terminal.end() == code, terminal.text
     found = terminal.text.splitlines()
-    assert max(map(len, found), default=0) <= width
+    wide = [line for line in found if len(line) > width]
+    assert not wide
     return [line.strip() for line in found if line.strip()]
 
 
