@@ -256,17 +256,25 @@ class Runs:
             return await self.get(run_id, resolve_data=resolve_data)
         # What there is to return at the time-out where the server does not answer any more.
         snapshot = await self.get(run_id, resolve_data="none")
-        last_look: float | None = _LOOK_SECONDS
+        is_over = False
         # At the time-out it is the latest snapshot that there is, and no error.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self._wait_for_end(run_id)
-            # Payloads of any size may take their time.
-            last_look = None
-        with contextlib.suppress(WorldUnavailableError, TimeoutError):
-            async with asyncio.timeout(last_look):
-                return await self.get(run_id, resolve_data=resolve_data)
-        return snapshot
+            is_over = True
+        while True:
+            try:
+                # Payloads of any size may take their time.
+                async with asyncio.timeout(None if is_over else _LOOK_SECONDS):
+                    return await self.get(run_id, resolve_data=resolve_data)
+            except TimeoutError:
+                return snapshot
+            except WorldUnavailableError:
+                # Lost since the end was seen: the snapshot is of before.
+                left = deadline - loop.time()
+                if not is_over or left <= 0:
+                    return snapshot
+            await asyncio.sleep(min(_LOOK_SECONDS, left))
 
     async def _is_over(self, run_id: str) -> bool:
         """Whether a run is terminal: a look that reads none of its payloads."""

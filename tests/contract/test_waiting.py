@@ -16,9 +16,10 @@ import pytest
 
 from redis_world import RedisWorld, runs
 from redis_world.connection import Connection
-from redis_world.errors import RunNotFoundError
+from redis_world.errors import RunNotFoundError, WorldUnavailableError
 from redis_world.hints import HintHub, Subscription
 from redis_world.lua import ScriptLibrary, script_root
+from redis_world.models import Run
 from support.backends import Backend, channels
 from support.events import event, new_run, new_run_id, run_ended, step_created, write
 from support.metering import size_of
@@ -304,3 +305,26 @@ async def test_a_broken_subscription_is_mended(real_backend: Backend) -> None:
             client.client_kill_filter(_type="pubsub")
         await write(world, run_id, run_ended("completed"))
         assert (await waiting).status == "completed"
+
+
+async def test_a_server_is_lost_between_the_end_and_its_reading(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is over: what was read of it before is not its end."""
+    async with backend.world() as world:
+        run_id = await new_run(world)
+        waiting = asyncio.create_task(world.runs.wait_for_terminal(run_id, timeout=LONG))
+        await until_subscribed(world)
+        read, failures = world.runs.get, 2
+
+        async def lost(run_id: str, **options: Any) -> Run:
+            nonlocal failures
+            failures -= 1
+            if failures >= 0:
+                raise WorldUnavailableError("away")
+            return await read(run_id, **options)
+
+        monkeypatch.setattr(world.runs, "get", lost)
+        await write(world, run_id, run_ended("completed"))
+        assert (await waiting).status == "completed"
+        assert failures < 0

@@ -449,7 +449,8 @@ class Load:
             if status == "cancelled":
                 await self._ask(world, run_id, e.run_ended(status))
             async with asyncio.timeout(_PATIENCE):
-                assert (await waiting).status == status
+                ended = (await waiting).status
+                assert ended == status, (run_id, ended, status)
         finally:
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
