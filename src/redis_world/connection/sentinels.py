@@ -32,7 +32,9 @@ class SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, WirePool):
         if inuse_connections:
             # Those to the Sentinels belong to nobody else. With the idle ones they stay: at any
             # time another connection may be asking where the master is.
-            await self.sentinel_manager.aclose()
+            # Not by their manager: that of older releases of redis-py can't close them.
+            for sentinel in self.sentinel_manager.sentinels:
+                await sentinel.aclose()
 
 
 def _addresses(pool: SentinelPool) -> list[str]:
