@@ -39,7 +39,7 @@ for module, names in {
     "sigwaitinfo sigtimedwait siginterrupt pause ITIMER_REAL ITIMER_VIRTUAL ITIMER_PROF",
     os: "fork forkpty register_at_fork getuid geteuid getgid getegid getgroups getpgid getpgrp "
     "killpg setsid setuid setgid wait wait3 wait4 waitid WNOHANG WIFEXITED WEXITSTATUS uname "
-    "sched_getaffinity sched_setaffinity sched_yield posix_spawn posix_spawnp mkfifo nice "
+    "sched_setaffinity sched_yield posix_spawn posix_spawnp mkfifo nice "
     "getloadavg sysconf confstr openpty login_tty ttyname ctermid chown lchown chroot fchmod "
     "fchown sendfile preadv pwritev statvfs fstatvfs pread pwrite",
     socket: "AF_UNIX SO_REUSEPORT CMSG_LEN SCM_RIGHTS send_fds recv_fds",
