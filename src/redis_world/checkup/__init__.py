@@ -32,7 +32,7 @@ from redis_world.config import WorldConfig
 from redis_world.connection.cluster import ClusterRoutes
 from redis_world.connection.diagnosis import explain
 from redis_world.connection.refusals import is_passing, mark
-from redis_world.connection.sentinels import SentinelPool, meet_sentinels
+from redis_world.connection.sentinels import meet_sentinels
 from redis_world.connection.source import Source
 from redis_world.errors import ConfigurationError
 from redis_world.lua import ScriptLibrary, default_library
@@ -91,9 +91,7 @@ async def _nodes(source: Source, config: WorldConfig) -> AsyncIterator[Nodes]:
     """The server, or the masters of a cluster, with clients of their own."""
     if not source.is_cluster:
         async with contextlib.aclosing(source.client()) as own:
-            pool = own.connection_pool
-            if isinstance(pool, SentinelPool):
-                await meet_sentinels(pool)
+            await meet_sentinels(own)
             yield Nodes([own])
         return
     async with contextlib.aclosing(ClusterRoutes(source, config, _restore_nothing)) as routes:

@@ -43,7 +43,7 @@ from redis_world.connection.sender import (
     encode,
     scan,
 )
-from redis_world.connection.sentinels import SentinelPool, meet_sentinels
+from redis_world.connection.sentinels import meet_sentinels
 from redis_world.connection.server import check_server, find_namespace, pin_namespace
 from redis_world.connection.source import Source, abandon, close
 from redis_world.connection.subscriber import open_subscriber
@@ -98,9 +98,7 @@ class _OneServer:
 
     async def open(self) -> None:
         """See that somebody knows where the server is."""
-        pool = self._client.connection_pool
-        if isinstance(pool, SentinelPool):
-            await meet_sentinels(pool)
+        await meet_sentinels(self._client)
 
     async def finish(self) -> None:
         await self._sender.finish()

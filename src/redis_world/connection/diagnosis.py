@@ -19,6 +19,7 @@ import redis.exceptions
 from redis_world.connection.refusals import (
     NoNodeError,
     address_of,
+    base_of,
     chain,
     is_passing,
     is_sentinel,
@@ -31,6 +32,7 @@ from redis_world.connection.refusals import (
     without_tls,
 )
 from redis_world.connection.sentinels import SentinelPool
+from redis_world.connection.server import mode_of
 from redis_world.connection.wires import WirePool
 from redis_world.errors import (
     ConfigurationError,
@@ -72,9 +74,8 @@ async def explain(error: BaseException, *, where: str) -> WorldError:
         if place is not None:
             return await _look(place, pool, at) or known
     if isinstance(known, ScriptError) and not isinstance(pool, SentinelPool):
-        base = "rediss" if uses_tls(pool) else "redis"
         if await _mode(pool) == "sentinel":
-            return is_sentinel(at, base)
+            return is_sentinel(at, base_of(pool))
         if is_unknown_command(error):
             return ConfigurationError(
                 f"the server{at} lacks a command ({error}): use Redis 7.0, Valkey 8.0 or newer"
@@ -166,4 +167,4 @@ async def _mode(pool: redis.asyncio.ConnectionPool) -> str:
         await look.disconnect()
     lines = reply.decode(errors="replace").split() if isinstance(reply, bytes) else []
     told = dict(line.split(":", 1) for line in lines if ":" in line)
-    return told.get("redis_mode") or told.get("server_mode") or ""
+    return mode_of(told)

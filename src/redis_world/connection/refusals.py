@@ -24,6 +24,7 @@ from redis_world.errors import (
 __all__ = [
     "NoNodeError",
     "address_of",
+    "base_of",
     "chain",
     "first_refusal",
     "is_elsewhere",
@@ -309,9 +310,8 @@ def is_sentinel(at: str, base: str = "redis") -> WorldError:
     )
 
 
-def _base_of(error: BaseException) -> str:
+def base_of(pool: redis.asyncio.ConnectionPool | None) -> str:
     """What a URL of the same transport begins with."""
-    pool = pool_of(error)
     return "rediss" if pool is not None and uses_tls(pool) else "redis"
 
 
@@ -381,7 +381,7 @@ def translate(error: BaseException, *, where: str = "") -> WorldError:
         name = f" {found[1]!r}" if found else ""
         return ConfigurationError(f"the URL has an unknown option{name}: remove it")
     if is_elsewhere(error) or "SELECT is not allowed in cluster mode" in text:
-        base = _base_of(error)
+        base = base_of(pool_of(error))
         return ConfigurationError(
             f"the server{at} is a node of a cluster: use {base}+cluster:// instead of {base}://, "
             "without a database"
@@ -401,7 +401,7 @@ def _translate_refusal(error: redis.exceptions.ResponseError, at: str) -> WorldE
             f"`databases` in the server's configuration ({text})"
         )
     if "cluster support disabled" in text:
-        base = _base_of(error)
+        base = base_of(pool_of(error))
         return ConfigurationError(
             f"the server{at} is not a node of a cluster: use {base}:// instead of {base}+cluster://"
         )

@@ -7,7 +7,7 @@ from typing import Any
 import redis.asyncio.sentinel
 import redis.exceptions
 
-from redis_world.connection.refusals import NoNodeError, is_unknown_command, mark, uses_tls
+from redis_world.connection.refusals import NoNodeError, base_of, is_unknown_command, mark
 from redis_world.connection.wires import WirePool
 from redis_world.errors import ConfigurationError
 
@@ -45,13 +45,18 @@ def _address(sentinel: redis.asyncio.Redis) -> str:
     return "{host}:{port}".format_map(sentinel.connection_pool.connection_kwargs)
 
 
-async def meet_sentinels(pool: SentinelPool) -> None:
-    """Find a Sentinel that watches the service; its master may be away at the moment.
+async def meet_sentinels(client: redis.asyncio.Redis) -> None:
+    """Find a Sentinel that watches the client's service; its master may be away at the moment.
+
+    A client that does not ask Sentinels needs none.
 
     Raises:
         redis.exceptions.RedisError: none of the Sentinels answers.
         ConfigurationError: those that answer watch no such service, or are no Sentinels.
     """
+    pool = client.connection_pool
+    if not isinstance(pool, SentinelPool):
+        return
     failures: dict[str, Exception] = {}
     refusals: list[Exception] = []
     strangers: list[str] = []
@@ -78,7 +83,7 @@ async def meet_sentinels(pool: SentinelPool) -> None:
             f"{pool.service_name!r}: correct the name in the URL, redis+sentinel://host:port/service"
         )
     if strangers:
-        base = "rediss" if uses_tls(pool) else "redis"
+        base = base_of(pool)
         raise ConfigurationError(
             f"the server at {', '.join(strangers)} is not a Sentinel: give the addresses of "
             f"Sentinels, whose port is usually 26379, or use {base}:// instead of {base}+sentinel://"

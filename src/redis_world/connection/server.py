@@ -14,12 +14,12 @@ import redis.exceptions
 from redis_world.config import WorldConfig
 from redis_world.connection.needs import needs_of
 from redis_world.connection.refusals import (
+    base_of,
     first_refusal,
     is_lost,
     is_passing,
     is_sentinel,
     mark,
-    uses_tls,
 )
 from redis_world.connection.sender import Command, Patience, Reply, round_trip
 from redis_world.connection.wires import WirePool
@@ -27,7 +27,7 @@ from redis_world.errors import ConfigurationError
 from redis_world.keys import SCHEMA, Partitions, meta_key
 from redis_world.lua import ScriptLibrary
 
-__all__ = ["MIN_VERSIONS", "check_server", "find_namespace", "pin_namespace"]
+__all__ = ["MIN_VERSIONS", "check_server", "find_namespace", "mode_of", "pin_namespace"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ async def check_server(
         # An embedded server has no INFO, and an ACL may deny it: then nothing is known.
         look=lambda replies: _check_kind(replies[1], where, client),
     )
-    if isinstance(server, dict) and not is_of_cluster and _mode_of(server) == "cluster":
+    if isinstance(server, dict) and not is_of_cluster and mode_of(server) == "cluster":
         await _check_slots(client, config)
     await _load(client, config, library, loaded, where)
     if isinstance(memory, dict):
@@ -236,9 +236,8 @@ def _check_kind(info: Reply, where: str, client: redis.asyncio.Redis) -> None:
     """Refuse what is another server than a World can use, or too old."""
     if not isinstance(info, dict):
         return
-    if _mode_of(info) == "sentinel":
-        base = "rediss" if uses_tls(client.connection_pool) else "redis"
-        raise is_sentinel(f" at {where}", base)
+    if mode_of(info) == "sentinel":
+        raise is_sentinel(f" at {where}", base_of(client.connection_pool))
     for name, title in _UNFIT.items():
         version = info.get(f"{name}_version", "")
         if version or name in str(info.get("executable", "")).rpartition("/")[2]:
@@ -250,7 +249,8 @@ def _check_kind(info: Reply, where: str, client: redis.asyncio.Redis) -> None:
     _check_version(info, where)
 
 
-def _mode_of(info: Mapping[str, Any]) -> str:
+def mode_of(info: Mapping[str, Any]) -> str:
+    """What a server's INFO says that it is: `standalone`, `cluster` or `sentinel`; else empty."""
     return str(info.get("redis_mode") or info.get("server_mode") or "")
 
 
