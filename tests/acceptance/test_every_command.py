@@ -36,7 +36,7 @@ from support.events import (
 )
 from support.ports import free_port
 from support.private_servers import needing, private_server
-from support.sdk import kept_world
+from support.sdk import kept_modules, kept_world
 
 PARTITIONS: Final = 4
 TOPIC: Final = "__wkf_workflow_"
@@ -82,13 +82,8 @@ def site(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Backend]:
 
 @pytest.fixture(autouse=True)
 def same_world_afterwards() -> Iterator[None]:
-    modules, path = set(sys.modules), list(sys.path)
-    with kept_world():
+    with kept_modules(), kept_world():
         yield
-    sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        if name.startswith("made_"):
-            del sys.modules[name]
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ __all__ = [
     "ended",
     "flows",
     "idle",
+    "kept_modules",
     "kept_world",
     "settled",
     "until",
@@ -95,6 +96,19 @@ def kept_world() -> Iterator[None]:
         yield
     finally:
         sdk_world.set_world(present)
+
+
+@contextlib.contextmanager
+def kept_modules() -> Iterator[None]:
+    """Forget the modules that a test has made, whose names begin with `made_`."""
+    modules, path = set(sys.modules), list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in set(sys.modules) - modules:
+            if name.startswith("made_"):
+                del sys.modules[name]
 
 
 def attach(adapter: VercelWorld) -> VercelWorld:

@@ -25,7 +25,7 @@ from redis_world.testing import redis_server
 from redis_world.vercel import use_redis_world
 from support.backends import Backend
 from support.private_servers import any_kind
-from support.sdk import TESTS, attach, flows, kept_world, until, value_of
+from support.sdk import TESTS, attach, flows, kept_modules, kept_world, until, value_of
 from support.sdk_files import FOLDER
 from support.until import wait_until
 
@@ -48,13 +48,8 @@ def same_world_afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("REDIS_WORLD_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("REDIS_WORLD_URL", "memory://")
-    modules, path = set(sys.modules), list(sys.path)
-    with kept_world():
+    with kept_modules(), kept_world():
         yield
-    sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        if name.startswith("made_"):
-            del sys.modules[name]
 
 
 @pytest.fixture
