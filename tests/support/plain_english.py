@@ -439,9 +439,6 @@ def document_texts(path: Path) -> Iterator[Text]:
     yield from flush()
 
 
-_RIGHTS = re.compile(r"(?<!\S)[+-][@\w|]+")
-"""Of an ACL: a list of them is no sentence."""
-
 _SENTENCE = re.compile(r"(?<=[.!?])(?:\*\*)?\s+")
 
 
@@ -449,7 +446,7 @@ def long_sentences(text: str) -> list[str]:
     """Sentences that exceed the limit of words."""
     if text.startswith(("|", "#")):
         return []
-    plain = _QUOTED.sub("X", _RIGHTS.sub("", text))
+    plain = _QUOTED.sub("X", text)
     found = []
     for sentence in _SENTENCE.split(plain):
         words = re.findall(r"[\w']+(?:[-/.][\w']+)*", sentence)
