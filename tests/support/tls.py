@@ -16,7 +16,7 @@ from typing import Final
 
 import trustme
 
-__all__ = ["Authority", "listener", "tls_proxy"]
+__all__ = ["Authority", "Frost", "listener", "tls_proxy"]
 
 HOST: Final = "127.0.0.1"
 
@@ -94,38 +94,73 @@ def listener(serve: object, context: ssl.SSLContext | None = None) -> Iterator[i
         loop.close()
 
 
+class Frost:
+    """Stops a proxy: connections stay, but nothing more goes over them, not even their end.
+
+    Args:
+        answers: how many answers of the server each connection may have before; None for any
+            number. With -1 there is no handshake either.
+    """
+
+    def __init__(self, answers: int | None = None) -> None:
+        self._answers = answers
+        self._has_come = threading.Event()
+        self._is_over = threading.Event()
+
+    def come(self) -> None:
+        """Stop all of it now."""
+        self._has_come.set()
+
+    def end(self) -> None:
+        """Let the connections go."""
+        self._is_over.set()
+
+    def hold(self, answers: int) -> None:
+        """Wait for the end, if a connection with so many answers is to be stopped."""
+        if self._has_come.is_set() or (self._answers is not None and answers >= self._answers):
+            self._is_over.wait()
+
+
 @contextlib.contextmanager
-def tls_proxy(port: int, context: ssl.SSLContext) -> Iterator[int]:
+def tls_proxy(port: int, context: ssl.SSLContext, frost: Frost | None = None) -> Iterator[int]:
     """The port of a proxy that speaks TLS, and passes all on to a port that does not.
 
     In threads: where a handshake fails, OpenSSL tells the other side why; asyncio hangs up.
     """
+    frost = frost or Frost()
     with socket.create_server((HOST, 0)) as own:
-        threading.Thread(target=_accept, args=(own, port, context), daemon=True).start()
+        threading.Thread(target=_accept, args=(own, port, context, frost), daemon=True).start()
         try:
             yield own.getsockname()[1]
         finally:
+            frost.end()
             own.shutdown(socket.SHUT_RDWR)
 
 
-def _accept(own: socket.socket, port: int, context: ssl.SSLContext) -> None:
+def _accept(own: socket.socket, port: int, context: ssl.SSLContext, frost: Frost) -> None:
     with contextlib.suppress(OSError):
         while True:
             connection, _ = own.accept()
-            threading.Thread(target=_serve, args=(connection, port, context), daemon=True).start()
+            threading.Thread(
+                target=_serve, args=(connection, port, context, frost), daemon=True
+            ).start()
 
 
-def _serve(connection: socket.socket, port: int, context: ssl.SSLContext) -> None:
-    with (
-        contextlib.suppress(OSError),
-        connection,
-        context.wrap_socket(connection, server_side=True) as near,
-        socket.create_connection((HOST, port)) as far,
-    ):
-        while True:
-            ready = [near] if near.pending() else select.select([near, far], [], [])[0]
-            for source in ready:
-                data = source.recv(65_536)
-                if not data:
-                    return
-                (far if source is near else near).sendall(data)
+def _serve(connection: socket.socket, port: int, context: ssl.SSLContext, frost: Frost) -> None:
+    with contextlib.suppress(OSError), connection:
+        frost.hold(-1)
+        with (
+            context.wrap_socket(connection, server_side=True) as near,
+            socket.create_connection((HOST, port)) as far,
+        ):
+            answers = 0
+            while True:
+                frost.hold(answers)
+                ready = [near] if near.pending() else select.select([near, far], [], [])[0]
+                frost.hold(answers)
+                for source in ready:
+                    data = source.recv(65_536)
+                    if not data:
+                        return
+                    (far if source is near else near).sendall(data)
+                answers += far in ready

@@ -8,7 +8,7 @@ import redis.asyncio.sentinel
 import redis.exceptions
 
 from redis_world.connection.refusals import NoNodeError, base_of, is_unknown_command, mark
-from redis_world.connection.wires import WirePool
+from redis_world.connection.wires import WirePool, without_leftovers
 from redis_world.errors import ConfigurationError
 
 __all__ = ["SentinelPool", "meet_sentinels"]
@@ -16,6 +16,12 @@ __all__ = ["SentinelPool", "meet_sentinels"]
 
 class SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, WirePool):
     """Asks the Sentinels for the master, and lets callers wait for a free connection."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
+        for sentinel in self.sentinel_manager.sentinels:
+            pool = sentinel.connection_pool
+            pool.connection_class = without_leftovers(pool.connection_class)
 
     async def get_master_address(self) -> Any:
         """Where the master is now; the error of redis-py would show its objects."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -22,7 +23,15 @@ import redis.exceptions
 
 from redis_world.errors import WorldClosedError
 
-__all__ = ["FAREWELL_SECONDS", "INCOMPLETE", "Wire", "WirePool", "connect", "drop_connections"]
+__all__ = [
+    "FAREWELL_SECONDS",
+    "INCOMPLETE",
+    "Wire",
+    "WirePool",
+    "connect",
+    "drop_connections",
+    "without_leftovers",
+]
 
 INCOMPLETE: Final = object()
 """What the reader says while a reply is not there as a whole."""
@@ -43,6 +52,38 @@ async def connect(
         connection._close()  # noqa: SLF001 - it may be half open
         raise
     return connection  # type: ignore[no-any-return]
+
+
+class _WithoutLeftovers:
+    """What makes a connection of redis-py's end for certain.
+
+    The end of TLS is agreed upon by both sides: a transport that is only closed waits for the
+    other one, longer than its event loop may live.
+    """
+
+    _writer: asyncio.StreamWriter | None
+
+    async def disconnect(self, *args: Any, **kwargs: Any) -> None:
+        writer = self._writer
+        try:
+            await super().disconnect(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            if writer is not None:
+                writer.transport.abort()
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            # First: asyncio's transport of TLS forgets at a second `close` what to abort.
+            self._writer.transport.abort()
+        super()._close()  # type: ignore[misc]
+
+
+@functools.cache
+def without_leftovers(kind: Any) -> Any:
+    """A class of connections like one of redis-py's; its connections end for certain."""
+    if issubclass(kind, _WithoutLeftovers):
+        return kind
+    return type(kind.__name__, (_WithoutLeftovers, kind), {})
 
 
 def _check_standing(connection: redis.asyncio.connection.AbstractConnection) -> None:
@@ -129,8 +170,9 @@ class Wire(asyncio.Protocol):
             # A transport of TLS can't bear it twice, nor behind its end.
             self._is_over = True
             self._transport.abort()
-        # redis-py counts it as open until it is told.
-        self._connection._close()  # type: ignore[no-untyped-call]  # noqa: SLF001 - the public way waits for its own protocol
+        elif not self._transport.is_closing():
+            self._transport.close()
+        self._forget()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell who waits for the end."""
@@ -140,7 +182,12 @@ class Wire(asyncio.Protocol):
             error = redis.exceptions.ConnectionError(reason)
             error.__cause__ = exc
             self.closed.set_result(error)
-        self._connection._close()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
+        self._forget()
+
+    def _forget(self) -> None:
+        """Tell redis-py, which counts the connection as open until then."""
+        connection = self._connection
+        connection._writer = connection._reader = None  # noqa: SLF001 - the public way waits for its own protocol
 
 
 class _Asking(Wire):
@@ -236,6 +283,8 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        kind: Any = self.connection_class
+        self.connection_class = without_leftovers(kind)
         self._idle: list[_Asking] = []
         self._wires: set[_Asking] = set()
         self._making = 0
@@ -292,7 +341,11 @@ class WirePool(redis.asyncio.BlockingConnectionPool):
             wire.close()
         await super().disconnect(inuse_connections)
         if leaving and inuse_connections:
-            await asyncio.wait({wire.closed for wire in leaving}, timeout=FAREWELL_SECONDS)
+            try:
+                await asyncio.wait({wire.closed for wire in leaving}, timeout=FAREWELL_SECONDS)
+            finally:
+                for wire in leaving:
+                    wire.close(at_once=not wire.closed.done())
 
     def shut(self) -> None:
         """Let no wire come any more: one that is being made now is there behind the end."""
