@@ -29,6 +29,8 @@ from support.until import until
 IS_LONG: Final = os.environ.get("REDIS_WORLD_CHAOS") == "long"
 KINDS: Final[tuple[ServerKind, ...]] = ("redis7", "redis8", "valkey9") if IS_LONG else ("redis7",)
 ROUNDS: Final = 20 if IS_LONG else 1
+STEPS: Final = 50
+"""In how many the keys that a slot has at first are moved."""
 CALLERS: Final = 8 if IS_LONG else 4
 PARTITIONS: Final = 16 if IS_LONG else 4
 TOPIC: Final = "__wkf_workflow_"
@@ -137,7 +139,11 @@ def owner_of(clients: list[redis.Redis], slot: int) -> int:
 
 
 def move_slot(cluster: Cluster, clients: list[redis.Redis], slot: int, to: int) -> Iterator[None]:
-    """Move a slot as the tools of Redis do, a few keys at a time; yields in between."""
+    """Move a slot as the tools of Redis do, a few keys at a time; yields in between.
+
+    It takes about as many steps whatever is in the slot: a call waits for its keys no longer than
+    `retry_timeout`, however slow the machine is.
+    """
     source = owner_of(clients, slot)
     if source == to:
         return
@@ -146,7 +152,8 @@ def move_slot(cluster: Cluster, clients: list[redis.Redis], slot: int, to: int) 
     call(clients[source], "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[to])
     yield
     target = cluster.masters[to]
-    while keys := call(clients[source], "CLUSTER", "GETKEYSINSLOT", slot, 5):
+    at_once = max(5, call(clients[source], "CLUSTER", "COUNTKEYSINSLOT", slot) // STEPS)
+    while keys := call(clients[source], "CLUSTER", "GETKEYSINSLOT", slot, at_once):
         call(clients[source], "MIGRATE", target.host, target.port, "", 0, 5000, "KEYS", *keys)
         yield
     for client in (clients[to], clients[source], *clients):
