@@ -31,8 +31,6 @@ from redis_world import RedisWorld
 from support.backends import Backend, Servers
 from support.command_line import environment
 
-pytestmark = pytest.mark.quick
-
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENTS: Final = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md")]
@@ -246,14 +244,19 @@ def named(block: Block) -> str:
     return f"{block.document}:{block.line}"
 
 
+def marked(block: Block) -> Any:
+    """A parameter of its own; what a newcomer tries first is of the quick part."""
+    marks = [pytest.mark.quick] if block.document == "README.md" else []
+    return pytest.param(block, id=named(block), marks=marks)
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("block", BLOCKS, ids=named)
+@pytest.mark.parametrize("block", [marked(each) for each in BLOCKS])
 def test_a_block_runs(block: Block, runner: Runner) -> None:
     runner.write([each for each in BLOCKS if each.document == block.document])
     runner.run(block)
 
 
-@pytest.mark.slow
 def test_what_the_sdks_example_returns(runner: Runner) -> None:
     """The start snippet gets the result from the workers of the command line."""
     readme = [block for block in BLOCKS if block.document == "README.md"]
@@ -262,6 +265,7 @@ def test_what_the_sdks_example_returns(runner: Runner) -> None:
     assert runner.run(block).splitlines() == ["charged o-1"]
 
 
+@pytest.mark.quick
 def test_no_example_of_the_readme_sleeps_for_long() -> None:
     """Whoever tries one out waits for its end."""
     sleeps = [
@@ -278,6 +282,7 @@ def test_no_example_of_the_readme_sleeps_for_long() -> None:
     assert all(isinstance(each, int | float) and each <= 5 for each in sleeps), sleeps
 
 
+@pytest.mark.quick
 def test_every_program_of_a_document_is_started() -> None:
     """A named file that nothing imports or runs would be checked by nobody."""
     for block in BLOCKS:
@@ -288,11 +293,13 @@ def test_every_program_of_a_document_is_started() -> None:
             assert f"python {block.name}" in commands, named(block)
 
 
+@pytest.mark.quick
 def test_nothing_is_left_out_in_vain() -> None:
     commands = {command for block in BLOCKS for command in block.commands}
     assert {*SKIPPED, *SHORTER} <= commands
 
 
+@pytest.mark.quick
 def test_all_documents_with_code_are_here() -> None:
     assert {block.document for block in BLOCKS} >= {"README.md", "docs/testing.md"}
 

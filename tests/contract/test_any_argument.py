@@ -309,6 +309,7 @@ EVENTS: Final = (
 )
 
 
+@pytest.mark.large
 async def test_every_field_of_every_event(backend: Backend) -> None:
     """Each is refused as an event, or stored in a way that can be read back."""
     # It is judged in this process: on a real server a few are enough.

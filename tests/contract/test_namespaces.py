@@ -32,6 +32,7 @@ def part_of(dump: Dump, namespace: str) -> Dump:
     return {key: value for key, value in dump.items() if own.match(key)}
 
 
+@pytest.mark.large
 async def test_two_namespaces_never_touch_each_others_keys(backend: Backend) -> None:
     first, second = backend.namespace(), backend.namespace()
     async with (

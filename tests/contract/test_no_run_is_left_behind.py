@@ -440,6 +440,7 @@ async def test_a_run_that_waits_for_a_hook_is_left_alone(clocked: Clocked) -> No
     assert await sweep(clocked) == {**NOTHING, "woken_runs": 1}
 
 
+@pytest.mark.large
 async def test_many_resting_runs_do_not_hide_one_behind_them(clocked: Clocked) -> None:
     world, _ = clocked
     for number in range(120):

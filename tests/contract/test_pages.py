@@ -435,6 +435,7 @@ async def test_all_hooks_come_by_creation_then_by_id(
         assert list(itertools.chain(*pages)) == expected[::-1]
 
 
+@pytest.mark.large
 async def test_pages_of_a_thousand(world: RedisWorld) -> None:
     """The largest page, of a merge of several indexes, at its exact size and one beyond."""
     wire = {"deploymentId": "d", "workflowName": "w", "input": b""}

@@ -170,6 +170,7 @@ async def test_hooks_are_listed_as_one(wide: Clocked, order: Any) -> None:
 
 
 # Contract: 7.dead letters
+@pytest.mark.large
 async def test_dead_letters_are_listed_as_one(wide: Clocked) -> None:
     world, clock = wide
     sent = []
@@ -220,6 +221,7 @@ async def test_a_claim_takes_from_all_of_them(wide: Clocked) -> None:
 
 
 # Contract: 7.claim
+@pytest.mark.large
 async def test_a_small_claim_is_fair_in_the_long_run(wide: Clocked) -> None:
     world, _ = wide
     runs = await runs_everywhere(world)

@@ -440,6 +440,7 @@ async def test_a_message_after_it_is_the_last_one(backend: Backend, clocked: Clo
 
 
 # Contract: 7.no run is left behind
+@pytest.mark.large
 async def test_it_is_sought_among_many_runs(backend: Backend, clocked: Clocked) -> None:
     """More than one script looks at; and what belongs to no run is given up."""
     world, clock = clocked
@@ -458,6 +459,7 @@ async def test_it_is_sought_among_many_runs(backend: Backend, clocked: Clocked) 
 
 
 # Contract: 7.no run is left behind
+@pytest.mark.large
 async def test_a_search_goes_on_at_the_next_sweep(
     backend: Backend, clocked: Clocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

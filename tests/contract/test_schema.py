@@ -90,6 +90,7 @@ async def test_it_goes_on(old: RedisWorld) -> None:
     await check_invariants(old)
 
 
+@pytest.mark.large
 async def test_two_releases_side_by_side(backend: Backend) -> None:
     """Scripts are known by their text: each World sends its own."""
     namespace = backend.namespace()

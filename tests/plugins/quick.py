@@ -1,7 +1,7 @@
 """A pytest plugin that selects the quick part of the tests: `pytest --quick`, `make test`.
 
 It runs in minutes and needs Python, make and git alone. It has the tests of behaviour on the
-embedded server and on one real server, which a wheel brings, and the code of the documents. Other
+embedded server and on one real server, which a wheel brings, and the code of the README. Other
 Pythons and other versions of the dependencies are tested by it, too. Left out are the same tests
 on the other servers, chaos, the rest of acceptance, and what is marked as slow or as in need of a
 program. `make test-all` runs everything.
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "quick: of the quick part, although the rest of its folder is not",
         "slow: takes seconds, or tests a tool of the project; the quick part leaves it out",
-        "large: stores much; the quick part runs it on a real server, which is quick at that",
+        "large: stores much or calls often; the quick part runs it on a real server alone",
         "everywhere: on every server that a wheel brings, in the quick part, too",
         "needs(program): runs where this program is; the quick part leaves it out",
         "without(*kinds, why): does not run on servers of these kinds",
@@ -56,8 +56,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if not kinds_of(item) & _ruled_out(item)]
     if not config.getoption("--quick"):
         return
-    kept = [item for item in items if is_quick(item)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (kept if is_quick(item) else left_out).append(item)
+    config.hook.pytest_deselected(items=left_out)
     items[:] = kept
 
 

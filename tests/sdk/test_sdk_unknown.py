@@ -20,6 +20,7 @@ from redis_world.vercel import VercelWorld, use_redis_world
 from redis_world.vercel.adapter import RegisteredHandler
 from redis_world.worker import Handler, Postpone, Worker
 from support.backends import Backend
+from support.marks import slow
 from support.sdk import attach, ended, flows, kept_world, until, value_of
 from support.sdk_files import FOLDER
 
@@ -77,7 +78,7 @@ async def types(adapter: VercelWorld, run: sdk.Run[Any]) -> list[str]:
 
 
 # Contract: 7.postpone
-@pytest.mark.parametrize("kind", ["a workflow", "a step"])
+@pytest.mark.parametrize("kind", ["a workflow", slow("a step")])
 async def test_one_of_twenty_one_workers_knows_it(adapter: VercelWorld, kind: str) -> None:
     """It starts within five seconds, and nobody has failed anything."""
     others = [lacking(workflows=kind == "a step") for _ in range(20)]

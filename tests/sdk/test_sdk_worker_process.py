@@ -24,6 +24,7 @@ from redis_world.queue import Message
 from redis_world.vercel import VercelWorld, use_redis_world
 from redis_world.worker import BLOCKED_EXIT_CODE, INTERRUPTED_EXIT_CODE
 from support.backends import Backend, Servers
+from support.marks import slow
 from support.private_servers import ONE
 from support.queue_tools import TOPIC
 from support.sdk import kept_world, until
@@ -206,6 +207,7 @@ async def test_a_blocking_step_may_block_for_longer_than_a_replay(stage: Stage) 
     assert "CRITICAL" not in stage.told()
 
 
+@pytest.mark.slow
 async def test_a_looping_workflow_costs_one_of_several_processes_and_is_replaced(
     stage: Stage,
 ) -> None:
@@ -227,7 +229,7 @@ async def test_a_looping_workflow_costs_one_of_several_processes_and_is_replaced
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("swallowing", 0), ("in a thread", 0), ("blocking for ever", BLOCKED_EXIT_CODE)],
+    [slow("swallowing", 0), slow("in a thread", 0), ("blocking for ever", BLOCKED_EXIT_CODE)],
 )
 async def test_a_stop_is_kept_whatever_handlers_do(stage: Stage, name: str, code: int) -> None:
     async with stage.backend.world(namespace=stage.namespace) as world:
@@ -240,7 +242,7 @@ async def test_a_stop_is_kept_whatever_handlers_do(stage: Stage, name: str, code
         assert (message.attempt, message.failures) == (1, 0)
 
 
-@pytest.mark.parametrize("name", ["waiting", "swallowing", "blocking for ever"])
+@pytest.mark.parametrize("name", [slow("waiting"), slow("swallowing"), "blocking for ever"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda each: each.name)
 async def test_a_second_signal_ends_it_at_once(
     stage: Stage, name: str, number: signal.Signals
@@ -260,6 +262,7 @@ async def test_a_second_signal_ends_it_at_once(
     assert "second signal" in stage.told()
 
 
+@pytest.mark.slow
 async def test_a_second_signal_ends_all_processes(stage: Stage) -> None:
     async with stage.backend.world(namespace=stage.namespace) as world:
         await start(stage, ("one_step", ("swallowing",)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -158,7 +158,13 @@ class Backend:
     def dump(self) -> dict[bytes, Any]:
         """Every key with its type and value: equal dumps are equal keyspaces."""
         with contextlib.closing(self.client()) as client:
-            return {key: _value(client, key) for key in sorted(client.scan_iter(count=1000))}
+            keys = sorted(client.scan_iter(count=1000))
+            kinds = _at_once(client, [("type", key) for key in keys])
+            values = _at_once(client, [_read(*each) for each in zip(keys, kinds, strict=True)])
+        return {
+            key: (kind, _in_order(kind, value))
+            for key, kind, value in zip(keys, kinds, values, strict=True)
+        }
 
     def clear(self) -> list[bytes]:
         """Delete everything; returns the keys that belong to none of the test's namespaces."""
@@ -180,16 +186,34 @@ def channels(client: redis.Redis, pattern: str = "*") -> int:
     return len([name for name in found if name != b"__sentinel__:hello"])
 
 
-def _value(client: redis.Redis, key: bytes) -> Any:
-    kind = client.type(key)
+def _at_once(client: redis.Redis, calls: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """What methods of a client return, in one round trip."""
+    pipeline = client.pipeline(transaction=False)
+    for method, *args in calls:
+        getattr(pipeline, method)(*args)
+    return pipeline.execute()
+
+
+def _read(key: bytes, kind: bytes) -> tuple[Any, ...]:
+    """The call that reads a value of this type."""
     match kind:
         case b"hash":
-            return kind, dict(sorted(client.hgetall(key).items()))
+            return "hgetall", key
         case b"zset":
-            return kind, client.zrange(key, 0, -1, withscores=True)
+            return "zrange", key, 0, -1, False, True
         case b"set":
-            return kind, sorted(client.smembers(key))
+            return "smembers", key
         case b"stream":
-            return kind, client.xrange(key)
+            return "xrange", key
         case _:
-            return kind, client.get(key)
+            return "get", key
+
+
+def _in_order(kind: bytes, value: Any) -> Any:
+    match kind:
+        case b"hash":
+            return dict(sorted(value.items()))
+        case b"set":
+            return sorted(value)
+        case _:
+            return value

@@ -24,6 +24,7 @@ from redis_world.cli.processes import supervise
 from redis_world.testing import redis_server
 from redis_world.vercel import use_redis_world
 from support.backends import Backend
+from support.marks import slow
 from support.private_servers import any_kind
 from support.sdk import TESTS, attach, flows, kept_modules, kept_world, until, value_of
 from support.sdk_files import FOLDER
@@ -292,9 +293,9 @@ def test_one_that_can_not_start_ends_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "url", "told"),
     [
-        ("import nomodule", "redis://127.0.0.1:1/0", "No module named 'nomodule'"),
-        ("", "redis://127.0.0.1:1/0", "no workflows were found"),
-        (REGISTRY, "memory://", "a worker needs a server"),
+        slow("import nomodule", "redis://127.0.0.1:1/0", "No module named 'nomodule'"),
+        slow("", "redis://127.0.0.1:1/0", "no workflows were found"),
+        slow(REGISTRY, "memory://", "a worker needs a server"),
         (REGISTRY, "redis://127.0.0.1:1/0", "127.0.0.1:1 can't be reached"),
     ],
 )
@@ -318,6 +319,7 @@ cli.main()
 """The command, to which no process that ends seems quick."""
 
 
+@pytest.mark.slow
 def test_an_unknown_module_ends_all_processes(make_module: MakeModule) -> None:
     make_module("")
     command = [sys.executable, "-m", "redis_world", "worker", "nomodule", "--processes", "2"]
@@ -429,6 +431,7 @@ def test_a_second_signal_to_the_supervisor_is_told_by_its_exit_code() -> None:
         assert ended.result(60) == 130
 
 
+@pytest.mark.slow
 async def test_an_interrupt_at_the_terminal_ends_all(
     guarded_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ async def test_calls_of_one_tick_share_a_pipeline(
     assert sizes == [13]
 
 
+@pytest.mark.large
 async def test_many_calls_need_few_round_trips(counted: tuple[RedisWorld, list[int]]) -> None:
     """A pipeline has an end: a tick of thousands of calls is no single huge reply."""
     world, sizes = counted

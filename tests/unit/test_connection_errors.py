@@ -26,6 +26,7 @@ from redis_world.testing import Server, redis_cluster, redis_server
 from redis_world.testing.servers import _find
 from support.command_line import environment
 from support.events import new_run, run_created, step_created
+from support.marks import slow
 from support.ports import free_port
 from support.private_servers import any_kind, needing
 from support.resp import Reply, fake_server, healthy
@@ -200,7 +201,9 @@ def judge(error: BaseException, place: str) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "scheme", [slow(each) if each.startswith("valkey") else each for each in SCHEMES]
+)
 async def test_each_url_to_each_kind_of_server(
     scheme: str,
     kind: str,
@@ -241,7 +244,7 @@ async def test_each_url_to_each_kind_of_server(
 
 
 @pytest.mark.parametrize("kind", ["nobody", "silent", "closing", "locked", "tls", "sentinel"])
-@pytest.mark.parametrize("scheme", ["redis", "valkeys", "redis+cluster", "rediss+sentinel"])
+@pytest.mark.parametrize("scheme", ["redis", slow("valkeys"), "redis+cluster", "rediss+sentinel"])
 async def test_no_error_has_the_password(
     scheme: str,
     kind: str,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import string
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +14,7 @@ from redis_world import RedisWorld
 from redis_world.config import WorldConfig
 from redis_world.errors import ConfigurationError
 from redis_world.vercel import use_redis_world
-from support.command_line import environment
+from support.command_line import run_here
 
 OPTIONS: Final = ("URL", *(name.upper() for name in WorldConfig.model_fields))
 VARIABLES: Final = tuple(f"REDIS_WORLD_{name}" for name in OPTIONS)
@@ -134,20 +132,17 @@ COMMANDS: Final = (
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("slip", [None, "REDIS_WORLD_NAMESPCE"])
 def test_each_command_tells_it(
-    arguments: tuple[str, ...], slip: str | None, tmp_path: Path
+    arguments: tuple[str, ...],
+    slip: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "app.py").touch()
+    monkeypatch.chdir(tmp_path)
     variables = {} if slip is None else {slip: "n", "REDIS_WORLD_URL": "redis://127.0.0.1:1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "redis_world", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env=environment(**variables),
-    )
-    told = done.stdout + done.stderr
-    assert done.returncode in (1, 2), told
+    done = run_here(*arguments, **variables)
+    told = done.out + done.err
+    assert done.code in (1, 2), told
     assert "Traceback" not in told
     assert ("REDIS_WORLD_URL" if slip is None else "REDIS_WORLD_NAMESPACE") in told
     assert "redis://localhost:6379/0" in told or slip

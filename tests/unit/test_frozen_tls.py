@@ -22,6 +22,7 @@ from redis_world.connection import diagnosis
 from redis_world.errors import WorldError
 from redis_world.testing import Server, redis_server
 from support.events import new_run
+from support.marks import slow
 from support.private_servers import any_kind, needing
 from support.tls import Authority, Frost, tls_proxy
 
@@ -66,7 +67,7 @@ def url_of(scheme: str, port: int, authority: Authority, login: str) -> str:
     return f"{scheme}://{login}{HOST}:{port}{path}?ssl_ca_certs={authority.ca_file}"
 
 
-@pytest.mark.parametrize("login", [":right@", ":wrong@", ""], ids=["right", "wrong", "none"])
+@pytest.mark.parametrize("login", [":right@", slow(":wrong@"), slow("")])
 @pytest.mark.parametrize("answers", ANSWERS)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_an_opening_that_freezes(

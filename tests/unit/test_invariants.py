@@ -849,6 +849,7 @@ async def rich() -> AsyncIterator[Rich]:
     backend.clear()
 
 
+@pytest.mark.slow
 async def test_no_key_may_be_missing(rich: Rich) -> None:
     unnoticed = {key for key in rich.keys if not await rich.damage("delete", key)}
     assert {key.rpartition(":")[2] for key in unnoticed} <= {"ops"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redis_world.testing import available_kinds
+from support.marks import slow
 from support.private_servers import ONE, give_up, here
 
 pytest_plugins = ["pytester"]
@@ -61,7 +62,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-@pytest.mark.parametrize("kind", ["memory", ONE])
+@pytest.mark.parametrize("kind", [slow("memory"), ONE])
 def test_the_fixtures(project: pytest.Pytester, kind: str) -> None:
     if kind != "memory":
         kind = here(kind)
@@ -77,6 +78,7 @@ def test_the_fixtures(project: pytest.Pytester, kind: str) -> None:
     assert url.startswith("memory://" if kind == "memory" else "127.0.0.1:")
 
 
+@pytest.mark.slow
 def test_it_tells_about_itself(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--markers", "--fixtures")
     result.stdout.fnmatch_lines_random(["*redis_world(?*options)*"])

@@ -215,15 +215,15 @@ async def test_the_end_of_a_wire_is_told_once(pool: WirePool) -> None:
     """Transports of TLS can't be aborted twice, nor written to behind it."""
     await pool.ask([("PING",)])
     (wire,) = pool._wires
+    transport = wire._transport
     aborts = 0
-    abort = wire._transport.abort
 
     def counted() -> None:
         nonlocal aborts
         aborts += 1
-        abort()
+        transport.abort()
 
-    wire._transport = cast("Any", SimpleNamespace(abort=counted, is_closing=lambda: False))
+    wire._transport = cast("Any", SimpleNamespace(abort=counted, is_closing=transport.is_closing))
     for _ in range(2):
         wire.close(at_once=True)
         assert not wire.is_usable

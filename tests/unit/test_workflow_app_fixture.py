@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from redis_world.testing import available_kinds
+from support.marks import slow
 
 pytest_plugins = ["pytester"]
 
@@ -165,7 +166,7 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("name", MODES)
+@pytest.mark.parametrize("name", ["plain", *(slow(each) for each in MODES if each != "plain")])
 def test_it_runs_under(name: str, pytester: pytest.Pytester) -> None:
     mode = MODES[name]
     names = {"mark": mode.mark, "imports": mode.imports, "fixture": mode.fixture}
@@ -190,6 +191,7 @@ def test_it_runs_under(name: str, pytester: pytest.Pytester) -> None:
     assert Counter((pytester.path / "notes").read_text().splitlines()) == Counter(expected)
 
 
+@pytest.mark.slow
 def test_it_says_what_to_install(pytester: pytest.Pytester) -> None:
     """The plugin is there without the SDK, too, and the other fixtures work."""
     pytester.makeconftest("import sys; sys.modules['vercel.workflow'] = None")
