@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from redis_world import RedisWorld
 from redis_world.checkup import check_up
 from redis_world.connection import diagnosis
 from redis_world.errors import ConfigurationError, WorldError, WorldUnavailableError
-from redis_world.testing import Server, redis_cluster, redis_server
+from redis_world.testing import Cluster, Server, redis_cluster, redis_server
 from redis_world.testing.servers import _find
 from support.command_line import environment
 from support.events import new_run, run_created, step_created
@@ -436,19 +436,29 @@ COMMANDS: Final = (
 )
 
 
-async def test_a_node_of_a_cluster_that_is_down(tmp_path: Path) -> None:
-    """Its address is told, by the World and by each command, in one line."""
+@contextlib.contextmanager
+def incomplete_cluster() -> Iterator[tuple[Cluster, str, Callable[[], None]]]:
+    """A cluster, the address of one of its nodes, and what takes that down."""
     args = ("--cluster-require-full-coverage", "no", "--cluster-replica-no-failover", "yes")
     with needing("real"), redis_cluster(any_kind(), args=args) as cluster:
-        down = cluster.masters[1]
-        place = f"{down.host}:{down.port}"
+        node = cluster.masters[1]
+
+        def take_down() -> None:
+            os.kill(node.pid, signal.SIGKILL)
+            wait_until(lambda: not _answers(node.port))
+
+        yield cluster, f"{node.host}:{node.port}", take_down
+
+
+async def test_a_node_of_a_cluster_that_is_down() -> None:
+    """Its address is told, in one line."""
+    with incomplete_cluster() as (cluster, place, take_down):
         world = RedisWorld(
             cluster.url, namespace="n", partitions=16, **{**QUICK, "retry_timeout": 1}
         )
         async with world:
             runs = [await new_run(world) for _ in range(40)]
-            os.kill(down.pid, signal.SIGKILL)
-            wait_until(lambda: not _answers(down.port))
+            take_down()
             failures = []
             for run_id in runs:
                 try:
@@ -466,6 +476,13 @@ async def test_a_node_of_a_cluster_that_is_down(tmp_path: Path) -> None:
             await again.open()
         judge(caught.value, place)
         await again.aclose()
+
+
+@pytest.mark.slow
+async def test_each_command_tells_which_node_of_a_cluster_is_down(tmp_path: Path) -> None:
+    with incomplete_cluster() as (cluster, place, take_down):
+        async with RedisWorld(cluster.url, namespace="n", partitions=16):
+            take_down()
         variables = {
             "REDIS_WORLD_URL": cluster.url,
             "REDIS_WORLD_NAMESPACE": "n",
