@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import fcntl
 import json
@@ -207,6 +208,7 @@ class Terminal:
             env=environment(TERM="xterm-256color"),
         )
         os.close(follower)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.output = ""
 
     def __enter__(self) -> Self:
@@ -246,7 +248,8 @@ class Terminal:
         # A terminal that everybody has left ends by an error, not by an end of file.
         with contextlib.suppress(OSError):
             if chunk := os.read(self._leader, 65536):
-                self.output += chunk.decode("utf-8", "replace")
+                # A character may come in two parts.
+                self.output += self._decoder.decode(chunk)
                 return True
         return False
 
