@@ -58,10 +58,10 @@ def plain() -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def sentinel(master: Server, folder: Path) -> Iterator[int]:
+def sentinel(master: Server, folder: Path, port: int = 0) -> Iterator[int]:
     """A Sentinel of the same kind that watches a server; its port."""
     binary, _ = _find(master.kind)
-    port = free_port()
+    port = port or free_port()
     lines = [
         f"port {port}", f"bind {HOST}", f"dir {folder}", "protected-mode no",
         f"sentinel monitor {SERVICE} {master.host} {master.port} 1",
@@ -417,6 +417,29 @@ async def test_sentinels_that_go(
         assert SERVICE in text
         for told in (text, *caplog.messages):
             assert not re.search(r"<redis| object at |\(<", told), told
+
+
+async def test_a_sentinel_that_comes_back(plain: Server, tmp_path: Path) -> None:
+    """None is forgotten, however many connections are made at once while one is away."""
+    first, second = free_port(), free_port()
+    url = f"redis+sentinel://{HOST}:{first},{HOST}:{second}/{SERVICE}"
+
+    async def call_on_new_connections(world: RedisWorld) -> None:
+        with contextlib.closing(redis.Redis.from_url(plain.url)) as client:
+            client.client_kill_filter(_type="normal", skipme=True)
+        calls = []
+        for _ in range(5):
+            calls.append(asyncio.create_task(world.runs.list()))
+            # What is sent in one turn of the loop shares a connection.
+            await asyncio.sleep(0)
+        await asyncio.gather(*calls)
+
+    async with contextlib.AsyncExitStack() as stack:
+        world = RedisWorld(url, **{**QUICK, "retry_timeout": 20})
+        for there in (second, first, second):
+            with sentinel(plain, tmp_path, there):
+                await stack.enter_async_context(world)
+                await call_on_new_connections(world)
 
 
 async def test_a_cluster_without_nodes() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import redis.asyncio.sentinel
 import redis.exceptions
@@ -19,9 +20,12 @@ class SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, WirePool):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
-        for sentinel in self.sentinel_manager.sentinels:
+        self.sentinels: Final[Sequence[redis.asyncio.Redis]] = (*self.sentinel_manager.sentinels,)
+        """All of them, in the order of the URL."""
+        for sentinel in self.sentinels:
             pool = sentinel.connection_pool
-            pool.connection_class = without_leftovers(pool.connection_class)
+            kind: Any = pool.connection_class
+            pool.connection_class = without_leftovers(kind)
 
     async def get_master_address(self) -> Any:
         """Where the master is now; the error of redis-py would show its objects."""
@@ -32,6 +36,11 @@ class SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, WirePool):
                 f"no Sentinel of {', '.join(_addresses(self))} names a master of the service "
                 f"{self.service_name!r}"
             ) from None
+        finally:
+            # redis-py puts the one that has answered first. Where several callers do that at
+            # once, it loses another one for ever.
+            known = [*self.sentinel_manager.sentinels, *self.sentinels]
+            self.sentinel_manager.sentinels = [*dict.fromkeys(known)]
 
     async def disconnect(self, inuse_connections: bool = True) -> None:  # noqa: FBT001
         await super().disconnect(inuse_connections)
@@ -39,12 +48,12 @@ class SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, WirePool):
             # Those to the Sentinels belong to nobody else. With the idle ones they stay: at any
             # time another connection may be asking where the master is.
             # Not by their manager: that of older releases of redis-py can't close them.
-            for sentinel in self.sentinel_manager.sentinels:
+            for sentinel in self.sentinels:
                 await sentinel.aclose()
 
 
 def _addresses(pool: SentinelPool) -> list[str]:
-    return [_address(each) for each in pool.sentinel_manager.sentinels]
+    return [_address(each) for each in pool.sentinels]
 
 
 def _address(sentinel: redis.asyncio.Redis) -> str:
@@ -67,7 +76,7 @@ async def meet_sentinels(client: redis.asyncio.Redis) -> None:
     refusals: list[Exception] = []
     strangers: list[str] = []
     unaware: list[str] = []
-    for sentinel in pool.sentinel_manager.sentinels:
+    for sentinel in pool.sentinels:
         name = _address(sentinel)
         try:
             address = await sentinel.sentinel_get_master_addr_by_name(pool.service_name)

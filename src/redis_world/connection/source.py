@@ -253,5 +253,5 @@ def abandon(client: redis.asyncio.Redis) -> None:
     pool = client.connection_pool
     drop_connections(pool)
     if isinstance(pool, SentinelPool):
-        for sentinel in pool.sentinel_manager.sentinels:
+        for sentinel in pool.sentinels:
             drop_connections(sentinel.connection_pool)
