@@ -114,8 +114,8 @@ def places(
         ports = {
             "plain": plain.port,
             "tls": enter(tls_proxy(plain.port, authority.server())),
-            "cluster": enter(redis_cluster(plain.kind)).masters[0].port,
-            "sentinel": enter(sentinel(plain, tmp_path_factory.mktemp("sentinel"))),
+            "cluster node": enter(redis_cluster(plain.kind)).masters[0].port,
+            "Sentinel": enter(sentinel(plain, tmp_path_factory.mktemp("sentinel"))),
             "locked": locked.port,
             "nobody": free_port(),
             "silent": enter(listener(_say_nothing)),
@@ -129,10 +129,10 @@ def places(
 
 
 KINDS: Final = (
-    *("plain", "tls", "cluster", "sentinel", "locked", "nobody", "silent", "web", "closing"),
+    *("plain", "tls", "cluster node", "Sentinel", "locked", "nobody", "silent", "web", "closing"),
     "unknown",
 )
-FIT: Final = {"plain": "", "tls": "", "cluster": "cluster", "sentinel": "sentinel"}
+FIT: Final = {"plain": "", "tls": "", "cluster node": "cluster", "Sentinel": "sentinel"}
 """What a URL's scheme has to say behind its plus, for this kind of server."""
 
 
@@ -179,9 +179,9 @@ def expected(scheme: str, kind: str) -> tuple[type[WorldError], str] | None:
         return ConfigurationError, "is not a Sentinel: give|requires a password: add it"
     if wanted == "sentinel":
         return ConfigurationError, r"is not a Sentinel: give the addresses of Sentinels"
-    if kind == "sentinel":
+    if kind == "Sentinel":
         return ConfigurationError, r"is a Sentinel.* use redis\+sentinel://"
-    if kind == "cluster":
+    if kind == "cluster node":
         return ConfigurationError, r"is a node of a cluster: use redis\+cluster://"
     plain = "rediss" if is_secure else "redis"
     return ConfigurationError, rf"is not a node of a cluster: use {plain}:// instead"
@@ -238,12 +238,12 @@ async def test_each_url_to_each_kind_of_server(
     if kind == "closing":
         assert place in findings[0].text
     elif findings[0].level == "ok":
-        assert kind in ("cluster", "sentinel", "locked")
+        assert kind in ("cluster node", "Sentinel", "locked")
     else:
         assert findings[0].text[1:] == text[1:]
 
 
-@pytest.mark.parametrize("kind", ["nobody", "silent", "closing", "locked", "tls", "sentinel"])
+@pytest.mark.parametrize("kind", ["nobody", "silent", "closing", "locked", "tls", "Sentinel"])
 @pytest.mark.parametrize("scheme", ["redis", slow("valkeys"), "redis+cluster", "rediss+sentinel"])
 async def test_no_error_has_the_password(
     scheme: str,
@@ -262,7 +262,9 @@ async def test_no_error_has_the_password(
         await world.runs.list()
     # With the right URL of a Sentinel it is the master that refuses the user.
     place = (
-        places["plain"] if (kind, scheme.partition("+")[2]) == ("sentinel",) * 2 else places[kind]
+        places["plain"]
+        if (kind, scheme.partition("+")[2]) == ("Sentinel", "sentinel")
+        else places[kind]
     )
     judge(caught.value, places[kind] if places[kind] in str(caught.value) else place)
     await world.aclose()
@@ -350,8 +352,8 @@ async def test_a_file_of_the_url_that_is_missing_or_wrong(
 async def test_a_database_that_is_not_there(
     scheme: str, places: Mapping[str, str], authority: Authority
 ) -> None:
-    kind = {"rediss": "tls", "redis+sentinel": "sentinel"}.get(scheme, "plain")
-    service = f"/{SERVICE}" if kind == "sentinel" else ""
+    kind = {"rediss": "tls", "redis+sentinel": "Sentinel"}.get(scheme, "plain")
+    service = f"/{SERVICE}" if kind == "Sentinel" else ""
     tls = f"?ssl_ca_certs={authority.ca_file}" if kind == "tls" else ""
     world = RedisWorld(f"{scheme}://{places[kind]}{service}/99{tls}", **QUICK)
     with pytest.raises(ConfigurationError, match="does not have database 99") as caught:
@@ -361,7 +363,8 @@ async def test_a_database_that_is_not_there(
 
 
 @pytest.mark.parametrize(
-    ("kind", "pattern"), [("sentinel", "is a Sentinel"), ("cluster", "is a node of a cluster")]
+    ("kind", "pattern"),
+    [("Sentinel", "is a Sentinel"), ("cluster node", "is a node of a cluster")],
 )
 async def test_a_database_of_a_server_without_any(
     kind: str, pattern: str, places: Mapping[str, str]

@@ -90,7 +90,7 @@ def test_a_world_that_freezes(calls: int, locked: Server, authority: Authority) 
     frost = Frost()
 
     async def act() -> None:
-        async with RedisWorld(url, **IMPATIENT) as world:
+        async with RedisWorld(url, retry_timeout=0, socket_timeout=2) as world:
             await new_run(world)
             await asyncio.gather(*(world.runs.list() for _ in range(5)))
             frost.come()

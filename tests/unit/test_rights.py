@@ -62,7 +62,7 @@ class Place:
         return found - {"command client|setinfo", "command client"}
 
 
-@pytest.fixture(params=["server", "cluster", "cluster of 4 partitions"])
+@pytest.fixture(params=["server", "cluster of 1 partition", "cluster of 4 partitions"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     line = re.search(r"^ACL SETUSER world on >password (.*)$", MANUAL.read_text(), re.MULTILINE)
     assert line is not None
