@@ -364,13 +364,14 @@ async def test_a_database_that_is_not_there(
 
 @pytest.mark.parametrize(
     ("kind", "pattern"),
-    [("Sentinel", "is a Sentinel"), ("cluster node", "is a node of a cluster")],
+    # A cluster of Valkey 9 may have databases.
+    [("Sentinel", "is a Sentinel"), ("cluster node", "is a node of a cluster|have database 1")],
 )
 async def test_a_database_of_a_server_without_any(
     kind: str, pattern: str, places: Mapping[str, str]
 ) -> None:
     text = await opening(f"redis://{places[kind]}/1")
-    assert pattern in text
+    assert re.search(pattern, text), text
 
 
 @pytest.mark.parametrize("login", [":wrong@", "nobody:wrong@", "nobody:right@"])
