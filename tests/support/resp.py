@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from support.serving import serving
+
 __all__ = ["FakeServer", "Reply", "bulk", "fake_server", "healthy"]
 
 Reply: TypeAlias = bytes | None
@@ -58,10 +60,8 @@ class FakeServer:
 async def fake_server(answer: Callable[[list[bytes]], Reply]) -> AsyncIterator[FakeServer]:
     """Listen on a free port of the loopback interface for the length of a block."""
     found = FakeServer("")
-    writers: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while head := await reader.readline():
                 command = []
@@ -75,14 +75,6 @@ async def fake_server(answer: Callable[[list[bytes]], Reply]) -> AsyncIterator[F
                     await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    found.url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
-    try:
+    async with serving(serve) as port:
+        found.url = f"redis://127.0.0.1:{port}/0"
         yield found
-    finally:
-        server.close()
-        for writer in writers:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
-        await server.wait_closed()

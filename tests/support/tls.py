@@ -8,13 +8,17 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import trustme
+
+from support.serving import Serve, serving
 
 __all__ = ["Authority", "Frost", "listener", "tls_proxy"]
 
@@ -66,32 +70,27 @@ PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 @contextlib.contextmanager
-def listener(serve: object, context: ssl.SSLContext | None = None) -> Iterator[int]:
+def listener(serve: Serve, context: ssl.SSLContext | None = None) -> Iterator[int]:
     """Serve connections in a thread of its own; the port."""
-    loop = asyncio.new_event_loop()
-    # A handshake that fails is what some tests are about.
-    loop.set_exception_handler(lambda *_: None)
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    begun: Future[tuple[int, Callable[[], object]]] = Future()
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        # A handshake that fails is what some tests are about.
+        loop.set_exception_handler(lambda *_: None)
+        over = asyncio.Event()
+        async with serving(serve, context) as port:
+            begun.set_result((port, partial(loop.call_soon_threadsafe, over.set)))
+            await over.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),), daemon=True)
     thread.start()
-
-    async def start() -> asyncio.Server:
-        return await asyncio.start_server(serve, HOST, 0, ssl=context)  # type: ignore[arg-type]
-
-    async def stop(server: asyncio.Server) -> None:
-        server.close()
-        tasks = [each for each in asyncio.all_tasks() if each is not asyncio.current_task()]
-        for each in tasks:
-            each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    server = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    port, end = begun.result()
     try:
-        yield server.sockets[0].getsockname()[1]
+        yield port
     finally:
-        asyncio.run_coroutine_threadsafe(stop(server), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
+        end()
         thread.join()
-        loop.close()
 
 
 class Frost:

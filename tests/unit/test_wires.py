@@ -15,6 +15,7 @@ import redis.exceptions
 from redis_world.connection.wires import WirePool
 from support.backends import Backend
 from support.resp import OK, Reply, fake_server
+from support.serving import serving
 from support.until import until
 
 ONE: Final = b":1\r\n"
@@ -199,16 +200,12 @@ async def test_a_server_that_ends_the_connection_behind_its_handshake() -> None:
             await writer.wait_closed()
         over.set()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    pool = pool_of(f"redis://127.0.0.1:{port}")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(20), serving(serve) as port:
+        pool = pool_of(f"redis://127.0.0.1:{port}")
         with pytest.raises(redis.exceptions.ConnectionError):
             await pool.ask([("PING",)])
         await pool.aclose()
         await over.wait()
-    server.close()
-    await server.wait_closed()
 
 
 async def test_the_end_of_a_wire_is_told_once(pool: WirePool) -> None:

