@@ -1,23 +1,26 @@
 """The sweeper: sees to what nobody else will (contract, section 7, no run is left behind).
 
 A script looks for runs and steps that wait for too long; another one judges each of them again
-before it sends the message that Python made. So any number of sweepers may run at a time.
+before it sends the message that Python made. So any number of sweepers may run at a time. One is
+enough: workers elect it, for a term that the server's clock measures.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from redis_world.codec import decode_data, from_ms, to_duration_ms
+from redis_world.codec import Duration, decode_data, from_ms, to_duration_ms
 from redis_world.connection import Connection
+from redis_world.errors import WorldUnavailableError
 from redis_world.ids import IdFactory
 from redis_world.keys import Keys
 from redis_world.messages import Enqueue, default_queue_name, message_args, tell_dropped
 
-__all__ = ["Sweeper"]
+__all__ = ["Sweeper", "elect", "record_sweep"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +47,34 @@ def _candidate(row: Sequence[bytes]) -> _Candidate:
         context = decode_data(row[4]) if row[4] else {}
         queue_name = default_queue_name(run_id, workflow_name, context)
     return _Candidate(run_id, step_id, queue_name, step_name)
+
+
+async def elect(connection: Connection, worker: str, term: Duration) -> float:
+    """Make a worker the one that sweeps, unless another one is.
+
+    Args:
+        connection: of the World.
+        worker: its id.
+        term: how long others leave the sweeps to it.
+
+    Returns:
+        0 if the worker is elected; else the seconds until the term of the other one ends.
+
+    Raises:
+        WorldUnavailableError: the server that has the namespace's record can't be reached.
+    """
+    reply = await connection.call(
+        "worlds/elect",
+        {"meta": connection.keys.meta},
+        {"worker": worker, "term": str(to_duration_ms(term, "term"))},
+    )
+    return int(reply[1]) / 1000
+
+
+async def record_sweep(connection: Connection) -> None:
+    """Record that a sweep begins now, for operators; a sweep is none the worse without."""
+    with contextlib.suppress(WorldUnavailableError):
+        await connection.call("worlds/swept", {"meta": connection.keys.meta}, {})
 
 
 class Sweeper:

@@ -32,7 +32,7 @@ from redis_world.runs import TERMINAL, Runs, check_terminal
 from redis_world.scatter import complete, raise_worst
 from redis_world.steps import Steps
 from redis_world.streams import Streams
-from redis_world.sweeper import Sweeper
+from redis_world.sweeper import Sweeper, record_sweep
 from redis_world.values import flag, shown
 from redis_world.waits import Waits
 
@@ -146,7 +146,7 @@ class RedisWorld:
         `sweep_interval`. It wakes live runs that have had no message for as long and do not wait
         for a hook. It removes expired hooks, and runs that ended longer ago than `retention`.
 
-        Workers sweep without being asked. Any process may sweep at any time.
+        One worker of a namespace sweeps without being asked. Any process may sweep at any time.
 
         Returns:
             How many were recovered: `expired_leases`, `queued_steps`, `woken_runs`; and how many
@@ -161,8 +161,12 @@ class RedisWorld:
         random.shuffle(partitions)
         slots = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
         total: Counter[str] = Counter()
-        for found in await complete([self._sweep(keys, slots) for keys in partitions]):
-            total.update(found)
+        recording = asyncio.create_task(record_sweep(self._connection))
+        try:
+            for found in await complete([self._sweep(keys, slots) for keys in partitions]):
+                total.update(found)
+        finally:
+            await recording
         return dict(total)
 
     async def _sweep(self, keys: Keys, slots: asyncio.Semaphore) -> dict[str, int]:

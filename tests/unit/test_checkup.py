@@ -741,14 +741,34 @@ async def test_runs_that_nobody_sweeps(clocked: Clocked, backend: Backend) -> No
     await start_run(world)
     await clock.advance(4 * world.config.sweep_interval - 1)
     finding = (await inside(world, backend))["sweeps"]
-    assert finding.level == "ok"
+    assert finding.level == "info"
+    assert "No worker has swept yet" in finding.text
     assert finding.figures["parked"] == finding.figures["pending_wakeups"] == 1
     await clock.advance(2)
     finding = (await inside(world, backend))["sweeps"]
     assert finding.level == "warning"
     assert finding.figures["parked_old"] == finding.figures["pending_wakeups_old"] == 1
     await world.sweep()
-    assert (await inside(world, backend))["sweeps"].level == "ok"
+    finding = (await inside(world, backend))["sweeps"]
+    assert finding.level == "ok"
+    assert finding.figures["last_sweep_seconds"] == 0
+
+
+async def test_a_namespace_that_nobody_sweeps(clocked: Clocked, backend: Backend) -> None:
+    """It is told before a run waits for a sweep."""
+    world, clock = clocked
+    assert (await inside(world, backend))["sweeps"].level == "info"
+    await world.sweep()
+    await clock.advance(4 * world.config.sweep_interval)
+    finding = (await inside(world, backend))["sweeps"]
+    assert finding.level == "ok"
+    assert "The last sweep was 60 s ago" in finding.text
+    await clock.advance(1)
+    finding = (await inside(world, backend))["sweeps"]
+    assert finding.level == "warning"
+    assert "the last sweep was 61 s ago" in finding.text
+    assert "redis-world worker" in finding.advice
+    assert finding.figures["last_sweep_seconds"] == 61
 
 
 async def test_runs_that_wait_for_hooks_are_no_fault(clocked: Clocked, backend: Backend) -> None:
@@ -765,8 +785,9 @@ async def test_runs_that_wait_for_hooks_are_no_fault(clocked: Clocked, backend: 
         await world.sweep()
     await clock.advance(3500)
     finding = (await inside(world, backend))["sweeps"]
-    assert finding.level == "ok"
+    assert "the last sweep was" in finding.text
     assert finding.figures["parked"] == 1
+    assert finding.figures["parked_old"] == 0
 
 
 # -- partitions and clusters ---------------------------------------------------------------
@@ -854,7 +875,8 @@ async def test_a_cluster_that_is_not_there() -> None:
 @pytest.mark.parametrize("owed", [0, 1])
 @pytest.mark.parametrize("parked", [0, 1])
 def test_a_debt_is_as_good_a_sign_as_a_parked_run(owed: int, parked: int) -> None:
-    finding = check_sweeps(facts(), [Old(owed, 5, 99.0)], [Old(parked, 5, 99.0)])
+    known = facts({"HMGET": [b"1", b"1", b"redis-world", b"1000", b"2000"]})
+    finding = check_sweeps(known, [Old(owed, 5, 99.0)], [Old(parked, 5, 99.0)], 3000)
     assert finding.level == ("warning" if owed or parked else "ok")
 
 

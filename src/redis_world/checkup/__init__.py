@@ -232,5 +232,5 @@ async def _check_ages(nodes: Nodes, facts: Facts, names: Sequence[str], now: int
     debts, idle = waiting[: len(facts.partitions)], waiting[len(facts.partitions) :]
     return [
         contents.check_leases(facts, leases),
-        contents.check_sweeps(facts, debts, idle),
+        contents.check_sweeps(facts, debts, idle, now),
     ]

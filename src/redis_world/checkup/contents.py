@@ -41,7 +41,7 @@ LEASE_SECONDS: Final = 60.0
 """For which a lease may be over: every claim frees those of its topic, and every sweep all."""
 _START_WORKER: Final = "check that workers run: `redis-world worker MODULE` starts one"
 _SWEEPS: Final = 4
-"""Sweep intervals after which a worker should have swept: each does after one or two."""
+"""Sweep intervals after which a worker should have swept: one of them does after one or two."""
 
 
 class Topic(NamedTuple):
@@ -324,12 +324,15 @@ def check_leases(facts: Facts, found: Sequence[Old | Exception]) -> Finding:
 
 
 def sweep_limit(facts: Facts) -> float:
-    """Seconds after which a sweep should have found a run that waits for a message."""
+    """Seconds after which a sweep should have come, and found a run that waits for a message."""
     return _SWEEPS * facts.config.sweep_interval
 
 
 def check_sweeps(
-    facts: Facts, debts: Sequence[Old | Exception], idle: Sequence[Old | Exception]
+    facts: Facts,
+    debts: Sequence[Old | Exception],
+    idle: Sequence[Old | Exception],
+    now: int,
 ) -> Finding:
     """Whether a worker sweeps: it wakes runs and steps whose message is missing."""
     refusal = first_refusal([*debts, *idle])
@@ -342,8 +345,20 @@ def check_sweeps(
         "parked": parked.total,
         "parked_old": parked.old,
     }
+    since = _since_last_sweep(facts, now)
+    if since is not None:
+        figures["last_sweep_seconds"] = round(since)
+    advice = f"{_START_WORKER}: one worker sweeps. `await world.sweep()` sweeps once"
     if not owed.old and not parked.old:
-        text = "No run or step is missing its message"
+        if since is None:
+            text = "No worker has swept yet; no run or step is missing its message"
+            return Finding(name="sweeps", level="info", text=text, figures=figures)
+        if since > sweep_limit(facts):
+            text = f"No worker sweeps: the last sweep was {duration(since)} ago"
+            return Finding(
+                name="sweeps", level="warning", text=text, advice=advice, figures=figures
+            )
+        text = f"The last sweep was {duration(since)} ago; no run or step is missing its message"
         return Finding(name="sweeps", level="ok", text=text, figures=figures)
     oldest = max(each.age for each in (owed, parked) if each.old)
     return Finding(
@@ -352,6 +367,13 @@ def check_sweeps(
         text=f"No worker sweeps: runs have been waiting for more than {_SWEEPS} sweep intervals, "
         f"the oldest for {duration(oldest)} ({amount(owed.old, 'pending wake-up')}, "
         f"{parked.old:,} parked)",
-        advice=f"{_START_WORKER}: every worker sweeps. `await world.sweep()` sweeps once",
+        advice=advice,
         figures=figures,
     )
+
+
+def _since_last_sweep(facts: Facts, now: int) -> float | None:
+    """Seconds since the last sweep; None where there was none, or nobody tells."""
+    reply = facts.replies.get("HMGET")
+    swept_at = reply[-1] if isinstance(reply, list) and len(reply) == 5 else None
+    return None if swept_at is None else max(0.0, (now - int(swept_at)) / 1000)

@@ -17,6 +17,7 @@ from redis_world.errors import WorldError, WorldUnavailableError
 from redis_world.ids import new_request_id
 from redis_world.queue import MAX_CLAIM, Claim, Message
 from redis_world.signals import HURRYING, stopped_by_signals
+from redis_world.sweeper import elect
 from redis_world.worker.delivery import RELEASED, Call, Delivery
 from redis_world.worker.leases import Leases
 from redis_world.worker.slots import Slots
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 1.0
 """The longest sleep between two looks: what a lost hint may cost."""
+_TERM: Final = 1.25
+"""Of the worker that sweeps, in intervals: it asks again before its end."""
 _RECONNECT_SECONDS: Final = 1.0
 _UNWIND_SECONDS: Final = 2.0
 """How long handlers that were cancelled may take to end."""
@@ -250,23 +253,38 @@ class Running:
     # -- the rest --------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
+        # By chance, so that workers that begin together do not all ask at once.
+        wait = self._settings.sweep_interval * random.uniform(0.5, 1.0)  # noqa: S311
         while True:
-            # By chance, so that workers that began together do not sweep together.
-            await asyncio.sleep(self._settings.sweep_interval * random.uniform(0.5, 1.0))  # noqa: S311
-            try:
-                recovered = await self._world.sweep()
-            except WorldUnavailableError as error:
-                self._outage.failed("sweep", error)
-                continue
-            self._outage.succeeded("sweep")
-            for name, count in recovered.items():
-                if count:
-                    logger.info(
-                        "sweep: %d %s",
-                        count,
-                        name,
-                        extra={"event": "sweep.recovered", "kind": name, "count": count},
-                    )
+            await asyncio.sleep(wait)
+            wait = await self._sweep_if_elected()
+
+    async def _sweep_if_elected(self) -> float:
+        """Sweep, unless another worker does; returns how long to wait then."""
+        interval = self._settings.sweep_interval
+        try:
+            left = await elect(self._world.connection, self._id, _TERM * interval)
+        except WorldUnavailableError:
+            # Without the server that counts the votes everybody sweeps what can be reached.
+            left = 0.0
+        if left:
+            return left + interval * random.uniform(0.0, 0.25)  # noqa: S311
+        try:
+            recovered = await self._world.sweep()
+        except WorldUnavailableError as error:
+            self._outage.failed("sweep", error)
+            # Its term ends meanwhile: another worker may reach what this one does not.
+            return interval * (_TERM + 0.25)
+        self._outage.succeeded("sweep")
+        for name, count in recovered.items():
+            if count:
+                logger.info(
+                    "sweep: %d %s",
+                    count,
+                    name,
+                    extra={"event": "sweep.recovered", "kind": name, "count": count},
+                )
+        return interval * random.uniform(0.75, 1.0)  # noqa: S311
 
     # -- the end ---------------------------------------------------------------------------
 
