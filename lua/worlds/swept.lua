@@ -1,4 +1,4 @@
--- Records when a sweep began, for operators.
+-- Records when the last sweep of all partitions has ended, for operators.
 --
 -- KEYS: meta
 -- ARGV:

@@ -67,7 +67,7 @@ class WorldConfig(BaseModel):
         durability_timeout: seconds to wait for the durability; then the call raises
             NotDurableError. Must be less than `socket_timeout`.
         sweep_interval: seconds after which a sweep sends the missing message of an event, or
-            wakes a run without a message. Workers sweep about this often.
+            wakes a run without a message. One of the workers sweeps about this often.
         max_events_per_run: event limit of a run. A run above it starts nothing new. None: no
             limit.
         max_payload_bytes: size limit in bytes of each part of a request. A part is a payload,

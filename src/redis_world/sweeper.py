@@ -72,7 +72,7 @@ async def elect(connection: Connection, worker: str, term: Duration) -> float:
 
 
 async def record_sweep(connection: Connection) -> None:
-    """Record that a sweep begins now, for operators; a sweep is none the worse without."""
+    """Record that a sweep has ended now, for operators; a sweep is none the worse without."""
     with contextlib.suppress(WorldUnavailableError):
         await connection.call("worlds/swept", {"meta": connection.keys.meta}, {})
 

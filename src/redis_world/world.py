@@ -161,12 +161,9 @@ class RedisWorld:
         random.shuffle(partitions)
         slots = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
         total: Counter[str] = Counter()
-        recording = asyncio.create_task(record_sweep(self._connection))
-        try:
-            for found in await complete([self._sweep(keys, slots) for keys in partitions]):
-                total.update(found)
-        finally:
-            await recording
+        for found in await complete([self._sweep(keys, slots) for keys in partitions]):
+            total.update(found)
+        await record_sweep(self._connection)
         return dict(total)
 
     async def _sweep(self, keys: Keys, slots: asyncio.Semaphore) -> dict[str, int]:

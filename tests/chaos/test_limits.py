@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from redis_world.lua import default_library
+from redis_world.sweeper import elect
 from redis_world.testing import ManualClock, check_invariants
 from support.backends import Backend, Servers
 from support.filling import Filler
@@ -108,7 +109,9 @@ BOUNDS: Final = {
     "tokens/stale": Bound(150),
     "waits/get": Bound(2),
     "waits/list": Bound(500),
+    "worlds/elect": Bound(5),
     "worlds/open": Bound(5),
+    "worlds/swept": Bound(5),
 }
 
 
@@ -151,6 +154,7 @@ async def do_everything(
             keys = {"meta": world.connection.keys.meta}
             names = {"schema": "1", "partitions": "1", "writer": "w"}
             await world.connection.call("worlds/open", keys, names)
+            await elect(world.connection, "w", 10)
             lab = Lab(world, await ManualClock(world).set(), fill, size, look)
             await lab.do_everything()
             await use_partitions(many, await ManualClock(many).set(), fill, size, look)

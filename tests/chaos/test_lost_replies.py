@@ -21,6 +21,7 @@ from redis_world.connection import sender
 from redis_world.lua import default_library, script_root
 from redis_world.models import BatchResult, CancelManyResult, EventResult
 from redis_world.queue import Enqueue, FollowUp, Message
+from redis_world.sweeper import elect
 from redis_world.testing import ManualClock, cutting_proxy
 from support.backends import KINDS, Backend
 from support.events import (
@@ -443,6 +444,8 @@ SWEEPS: Final[dict[str, Case]] = {
     "a step that is owed its message": sweeping("queue/pay_step", owe_a_step),
     "lost messages": sweeping("queue/mend", lose_messages, options=MORTAL),
     "a run without messages": sweeping("queue/unpark", park),
+    "an election": Case("worlds/elect", lambda world, _: elect(world.connection, "w", 10)),
+    "a record of a sweep": sweeping("worlds/swept", park),
 }
 
 

@@ -50,7 +50,8 @@ class Worker:
             limit.
         shutdown_timeout: how long a stopping worker lets its handlers finish. Then it cancels them
             and releases their messages.
-        sweep_interval: how often the worker sweeps, at most; None: the World's `sweep_interval`.
+        sweep_interval: how often the worker sweeps, at most, as long as the workers of the
+            namespace elect it for that; None: the World's `sweep_interval`.
         own_process: the process runs nothing but this worker. A second signal ends the process at
             once (exit code 130). So does a replay that blocks the loop for `max_replay`, or a
             handler that blocks it during the stop (exit code 70). None: a second signal goes to
