@@ -26,6 +26,16 @@ local function hint(base, topic)
   redis.pcall('PUBLISH', queue_channel(base, topic), '')
 end
 
+-- How often workers look by themselves, in ms: of what is due later they need no word.
+local LOOK = 1000
+
+-- Tells workers of a message, unless they look before it is due.
+local function announce(base, topic, at, due_at)
+  if tonumber(due_at) - tonumber(at) <= LOOK then
+    hint(base, topic)
+  end
+end
+
 -- A further wake is the present one only where nothing would tell them apart: of a run whose user
 -- data is deleted, nobody is shown the headers, whether they are stored still or not.
 local function absorbs(base, topic, wake, message)
@@ -175,7 +185,7 @@ local function push(...)
       end
     end
   end
-  hint(base, topic)
+  announce(base, topic, at, message.due_at)
   return message.id, wakes
 end
 

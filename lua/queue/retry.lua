@@ -32,5 +32,5 @@ redis.call('HDEL', message, 'receipt')
 redis.call('HSET', message, 'due_at', due_at)
 redis.call('ZADD', due, due_at, message_id)
 unhold(base, ended.run, message_id)
-hint(base, topic)
+announce(base, topic, at, due_at)
 return { 'OK', failures }
