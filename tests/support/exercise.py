@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from redis_world import RedisWorld
 from redis_world.queue import Enqueue, FollowUp
+from redis_world.sweeper import elect
 from support.events import (
     attr_set,
     event,
@@ -119,6 +120,7 @@ async def _remove(world: RedisWorld) -> None:
         await write(world, run_id, hook_disposed("kept"))
     await world.queue.send(QUEUE_NAME, {"runId": run_id, "more": 3})
     await world.prune(0)
+    await elect(world.connection, "worker", 10)
     await world.sweep()
 
 
