@@ -87,7 +87,7 @@ _RELEASE: Final = """\
 
 MUTANTS: Final[dict[str, TokenMutant]] = {
     "the number does not rise": TokenMutant(
-        0, 450, "goes on for ever",
+        2, 100, "goes on for ever",
         script=("lib/token", "tostring(redis.call('INCR', numbers))", "'1'"),
         favoured=("again",), patience=80,
     ),
@@ -114,7 +114,7 @@ MUTANTS: Final[dict[str, TokenMutant]] = {
         protocol=('if state == b"DEAD":', 'if state != b"LIVE":'),
     ),
     "the fence lets its own number through": TokenMutant(
-        5, 140, LOST,
+        1, 250, LOST,
         script=(
             "events/hook_created",
             "tonumber(revoked) >= tonumber(detail)",
@@ -122,11 +122,11 @@ MUTANTS: Final[dict[str, TokenMutant]] = {
         ),
     ),
     "the fence lets everybody through": TokenMutant(
-        0, 140, LOST,
+        1, 250, LOST,
         script=("events/hook_created", "if revoked and", "if false and"),
     ),
     "a retained hook counts as dead": TokenMutant(
-        1, 130, LOST,
+        9, 100, LOST,
         script=(
             "tokens/probe",
             "if hook_state(base, run_id, hook_id, now()) then",
@@ -135,7 +135,7 @@ MUTANTS: Final[dict[str, TokenMutant]] = {
         favoured=("end",),
     ),
     "a record is deleted, whoever holds it by now": TokenMutant(
-        3, 90, LOST,
+        7, 100, LOST,
         script=("tokens/release", "elseif is_same(token, run_id, hook_id, number) then", "else"),
     ),
     "a record that was renewed is deleted": TokenMutant(
@@ -177,7 +177,7 @@ MUTANTS: Final[dict[str, TokenMutant]] = {
         ),
     ),
     "a token is reserved for a run that is not there": TokenMutant(
-        8, 200, TWO,
+        7, 400, TWO,
         # Without the check nobody knows the identity of the run: that has to go with it.
         script=("events/hook_created", "run_op ~= identity", "false"),
         protocol=(
