@@ -292,5 +292,7 @@ async def test_a_task_that_exits_fails_its_message_only(stage: Stage) -> None:
             process.send_signal(signal.SIGINT)
             await ended(process, stage)
         # The other one waits for its second try.
-        (message,) = (await leased_anew(world)).values()
+        messages = await leased_anew(world)
+        assert len(messages) == 1, stage.told()
+        (message,) = messages.values()
         assert (message.attempt, message.failures) == (1, 0)
