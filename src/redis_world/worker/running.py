@@ -195,6 +195,9 @@ class Running:
         taken = await self._slots.take(MAX_CLAIM)
         ends = time.monotonic() + self._settings.lease
         try:
+            if self._is_stopping:
+                # Another thread said so while a handler blocked the event loop.
+                return _POLL_SECONDS
             claim = await self._claim_whole(topic, taken)
             self._outage.succeeded("claim")
             for message in claim.messages:
