@@ -375,5 +375,5 @@ def check_sweeps(
 def _since_last_sweep(facts: Facts, now: int) -> float | None:
     """Seconds since the last sweep; None where there was none, or nobody tells."""
     reply = facts.replies.get("HMGET")
-    swept_at = reply[-1] if isinstance(reply, list) and len(reply) == 5 else None
+    swept_at = reply[2] if isinstance(reply, list) else None
     return None if swept_at is None else max(0.0, (now - int(swept_at)) / 1000)

@@ -178,10 +178,7 @@ async def ask_namespace(nodes: Nodes, config: WorldConfig) -> dict[str, Reply]:
     partitions = _partitions_of(config)
     meta, *replies = await nodes.ask(
         [
-            (
-                *("HMGET", partitions[0].meta, "schema", "partitions", "created_by", "created_at"),
-                "swept_at",
-            ),
+            ("HMGET", partitions[0].meta, "schema", "partitions", "swept_at"),
             *(("SMEMBERS", keys.topics) for keys in partitions),
             # A write that changes nothing, for what denies writes: the ACL, a full memory or
             # disk, a replica. XX: it only updates, and no run has this name.
