@@ -13,6 +13,7 @@ import pytest_asyncio
 from vercel import workflow as sdk
 
 from redis_world.vercel import VercelWorld
+from support.marks import slow
 from support.sdk import Calls, Site, flows, idle, value_of
 from support.sdk_files import FOLDER
 
@@ -35,7 +36,7 @@ async def test_no_step(here: VercelWorld) -> None:
 
 @pytest.mark.parametrize(
     ("count", "expected"),
-    [(3, (15, 4, 7)), pytest.param(100, (403, 101, 201), marks=pytest.mark.slow)],
+    [(3, (15, 4, 7)), slow(100, (403, 101, 201))],
 )
 async def test_sequential_steps(
     here: VercelWorld, count: int, expected: tuple[int, int, int]

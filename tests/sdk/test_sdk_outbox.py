@@ -17,6 +17,7 @@ from redis_world.errors import WorldUnavailableError
 from redis_world.vercel import VercelWorld
 from redis_world.vercel.outbox import delivery
 from support import events as e
+from support.marks import slow
 from support.sdk import Site, attach, flows, hook_of, idle, settled, value_of
 from support.sdk_files import FOLDER
 
@@ -88,9 +89,7 @@ async def test_a_log_that_was_read_ahead_is_read_once(here: VercelWorld) -> None
         assert await log() == [*before, "step_created", "step_created"]
 
 
-@pytest.mark.parametrize(
-    "steps", [100, *(pytest.param(each, marks=pytest.mark.slow) for each in (940, 1500))]
-)
+@pytest.mark.parametrize("steps", [100, *map(slow, (940, 1500))])
 async def test_a_long_log_that_was_read_ahead_is_read_to_its_end(
     here: VercelWorld, steps: int
 ) -> None:

@@ -25,13 +25,11 @@ async def serving(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncI
     serve it.
     """
     writers: list[asyncio.StreamWriter] = []
-    tasks: set[asyncio.Future[None]] = set()
+    tasks: list[asyncio.Future[None]] = []
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)
-        task = asyncio.ensure_future(serve(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        tasks.append(asyncio.ensure_future(serve(reader, writer)))
 
     server = await asyncio.start_server(accept, _HOST, 0, ssl=context)
     try:
@@ -40,10 +38,9 @@ async def serving(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncI
         server.close()
         for _ in range(_TURNS):
             await asyncio.sleep(0)
-        ending = [*tasks]
-        for task in ending:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for writer in writers:
             writer.transport.abort()
         # Those that wait for the end of a connection are told in its turn.

@@ -47,11 +47,6 @@ SCHEMES: Final = (
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
 def plain() -> Iterator[Server]:
     with needing("real"), redis_server(any_kind()) as server:
         yield server

@@ -36,11 +36,6 @@ ANSWERS: Final = (-1, 0, 1, 2, 3)
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
 def locked() -> Iterator[Server]:
     """A server that refuses whoever names no password."""
     with needing("real"), redis_server(any_kind(), args=("--requirepass", "right")) as server:
