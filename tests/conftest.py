@@ -11,7 +11,7 @@ from redis_world import RedisWorld
 from redis_world.testing import ManualClock
 from support.backends import KINDS, UNMEASURED, Backend, Servers
 
-pytest_plugins = ["plugins.lua_coverage", "plugins.quick"]
+pytest_plugins = ["plugins.kept_scripts", "plugins.lua_coverage", "plugins.quick"]
 
 
 @pytest.fixture(scope="session")

@@ -359,6 +359,7 @@ async def every_field_of(wire: Wire, world: RedisWorld, backend: Backend) -> Non
                 assert repr(stored) == repr(answered), what
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("kind", values())
 async def test_what_a_message_is_made_of(kind: str, world: RedisWorld, backend: Backend) -> None:
     value = values()[kind]

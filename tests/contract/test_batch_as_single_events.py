@@ -82,6 +82,7 @@ async def prepared(world: RedisWorld, path: list[e.Wire], status: str) -> str:
     return run_id
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("status", ["running", *e.TERMINAL])
 @pytest.mark.parametrize("path", PATHS)
 async def test_in_every_state_the_outcomes_are_equal(

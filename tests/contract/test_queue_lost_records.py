@@ -347,6 +347,7 @@ async def work(clocked: Clocked, rounds: int) -> list[Any]:
 
 
 # Contract: 7.no run is left behind
+@pytest.mark.large
 @pytest.mark.parametrize("partitions", [1, 4])
 @pytest.mark.parametrize("state", STATES)
 async def test_its_run_is_woken(

@@ -86,6 +86,7 @@ async def test_one_that_dies_is_replaced(world: RedisWorld, sweeps: Sweeps) -> N
 
 
 # Contract: 7.no run is left behind
+@pytest.mark.slow
 async def test_one_that_fails_lets_others_try(world: RedisWorld, sweeps: Sweeps) -> None:
     """A sweep that fails ends the turn of its worker, even if that still votes."""
     sweepers: list[object] = []

@@ -124,6 +124,7 @@ async def test_a_run_that_ends_while_the_waiter_subscribes(
     assert (await world.runs.wait_for_terminal(run_id, timeout=LONG)).status == "completed"
 
 
+@pytest.mark.slow
 async def test_a_lost_hint_costs_no_more_than_time(backend: Backend) -> None:
     text = (script_root() / "lib" / "finish_run.lua").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if "'PUBLISH'" not in line]

@@ -46,6 +46,14 @@ def pytest_configure(config: pytest.Config) -> None:
         use_wheels_only()
 
 
+def pytest_xdist_auto_num_workers() -> int | None:
+    """More workers than cores: tests often wait, for servers, processes and clocks."""
+    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, (cores or 1) * 3 // 2)
+
+
 def pytest_ignore_collect(collection_path: object, config: pytest.Config) -> bool | None:
     """Do not even import what is left out as a whole."""
     folders = [config.rootpath / "tests" / name for name in _NOT_EVEN_IMPORTED]

@@ -47,8 +47,19 @@ class Servers:
         self._stack = contextlib.ExitStack()
         self._servers: dict[str, Server | Cluster | Failovers] = {}
         self._missing: dict[str, str] = {}
+        self._observers: dict[str, redis.Redis] = {}
 
     def backend(self, kind: str) -> Backend:
+        backend = self._backend(kind)
+        if kind not in (CLUSTER, SENTINEL):
+            if kind not in self._observers:
+                self._observers[kind] = self._stack.enter_context(
+                    contextlib.closing(backend.client())
+                )
+            backend.observer = self._observers[kind]
+        return backend
+
+    def _backend(self, kind: str) -> Backend:
         if kind == "memory":
             return Backend(kind, "memory://tests")
         if kind not in (CLUSTER, SENTINEL):
@@ -93,6 +104,8 @@ class Backend:
     namespaces: list[str] = field(default_factory=list)
     failovers: Failovers | None = None
     """Those that happen below it, all the time."""
+    observer: redis.Redis | None = None
+    """A client that looks at all keys, kept for the session: tests do so several times each."""
 
     @property
     def is_memory(self) -> bool:
@@ -157,7 +170,7 @@ class Backend:
 
     def dump(self) -> dict[bytes, Any]:
         """Every key with its type and value: equal dumps are equal keyspaces."""
-        with contextlib.closing(self.client()) as client:
+        with self._observing() as client:
             keys = sorted(client.scan_iter(count=1000))
             kinds = _at_once(client, [("type", key) for key in keys])
             values = _at_once(client, [_read(*each) for each in zip(keys, kinds, strict=True)])
@@ -166,9 +179,17 @@ class Backend:
             for key, kind, value in zip(keys, kinds, values, strict=True)
         }
 
+    @contextlib.contextmanager
+    def _observing(self) -> Iterator[redis.Redis]:
+        if self.observer is not None:
+            yield self.observer
+        else:
+            with contextlib.closing(self.client()) as client:
+                yield client
+
     def clear(self) -> list[bytes]:
         """Delete everything; returns the keys that belong to none of the test's namespaces."""
-        with contextlib.closing(self.client()) as client:
+        with self._observing() as client:
             keys = list(client.scan_iter(count=1000))
             client.flushall()
         own = tuple(f"{{{name}{end}".encode() for name in self.namespaces for end in "}/")

@@ -482,6 +482,7 @@ async def test_persistence(kind: str, args: str, level: str, text: str) -> None:
     assert text in found["persistence"].text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [ONE])
 async def test_a_snapshot_that_fails(kind: str) -> None:
     with running(kind, "--save", "3600 1", "--maxmemory", "100mb") as (server, client):
@@ -924,6 +925,7 @@ def test_amounts() -> None:
     assert amount(0, "process", "processes") == "0 processes"
 
 
+@pytest.mark.slow
 async def test_a_frozen_node_of_a_cluster_is_named() -> None:
     with private_cluster() as cluster:
         for node in cluster.masters[1:]:

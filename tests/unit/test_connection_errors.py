@@ -472,6 +472,7 @@ def incomplete_cluster() -> Iterator[tuple[Cluster, str, Callable[[], None]]]:
         yield cluster, f"{node.host}:{node.port}", take_down
 
 
+@pytest.mark.slow
 async def test_a_node_of_a_cluster_that_is_down() -> None:
     """Its address is told, in one line."""
     with incomplete_cluster() as (cluster, place, take_down):

@@ -785,6 +785,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["memory"], indirect=True)
 @pytest.mark.parametrize("name", DAMAGES)
 async def test_damage_is_found(backend: Backend, client: Client, name: str) -> None:

@@ -23,6 +23,7 @@ from redis_world.testing import cutting_proxy, memory_world, redis_server
 from redis_world.worker import Worker
 from support.at_work import at_work, fields_of, told
 from support.backends import Backend
+from support.marks import slow
 from support.private_servers import any_kind
 from support.queue_tools import RUN, TOPIC, content, send, step
 from support.sdk import until
@@ -112,9 +113,9 @@ async def claim(world: RedisWorld) -> list[Message]:
     "error",
     [
         WorldUnavailableError("gone"),
-        RuntimeError("a credential provider"),
-        ValueError(),
-        SystemExit(1),
+        slow(RuntimeError("a credential provider")),
+        slow(ValueError()),
+        slow(SystemExit(1)),
         KeyboardInterrupt(),
     ],
     ids=lambda each: type(each).__name__,
