@@ -153,7 +153,7 @@ local function topics_key(base)
   return base .. 'topics'
 end
 
--- The channel on which messages of a topic are hinted.
-local function queue_channel(base, topic)
-  return base .. 'queue:' .. topic
+-- The channel on which a message wakes one worker.
+local function worker_channel(base, topic, worker)
+  return base .. 'queue:' .. topic .. ':worker:' .. worker
 end

@@ -28,14 +28,16 @@ local function free_leases(...)
   end
 end
 
--- Frees expired leases, a bounded number at a time. Returns how many; ids whose record is gone are
--- added to `dropped`.
+-- Frees expired leases, a bounded number at a time. Returns how many, and when the next one ends;
+-- ids whose record is gone are added to `dropped`.
 local function expire_leases(base, topic, at, max_lost, dropped)
   local leased = topic_key(base, topic, 'leased')
+  local first = redis.call('ZRANGE', leased, 0, 0, 'WITHSCORES')[2]
+  if not first or tonumber(first) > tonumber(at) then
+    return 0, first
+  end
   local expired = redis.call('ZRANGE', leased, '-inf', at, 'BYSCORE', 'LIMIT', 0,
     EXPIRED_AT_ONCE)
-  if #expired > 0 then
-    free_leases(base, topic, at, max_lost, leased, expired, dropped)
-  end
-  return #expired
+  free_leases(base, topic, at, max_lost, leased, expired, dropped)
+  return #expired, redis.call('ZRANGE', leased, 0, 0, 'WITHSCORES')[2]
 end

@@ -4,6 +4,7 @@
 -- @include lib/debt
 -- @include lib/keys
 -- @include lib/run
+-- @include lib/sleepers
 
 -- Messages: what sends, settles and releases them. A message is in exactly one of the sets
 -- due, leased, held and dead. The bookkeeping hash of its run has
@@ -21,20 +22,6 @@
 -- The record of a message may be gone, evicted or deleted by hand, while its id still lies in a set
 -- or in the bookkeeping. Whoever meets such an id takes it out of its sets, and goes on; the
 -- sweeper finds its run, and sets the bookkeeping right.
-
-local function hint(base, topic)
-  redis.pcall('PUBLISH', queue_channel(base, topic), '')
-end
-
--- How often workers look by themselves, in ms: of what is due later they need no word.
-local LOOK = 1000
-
--- Tells workers of a message, unless they look before it is due.
-local function announce(base, topic, at, due_at)
-  if tonumber(due_at) - tonumber(at) <= LOOK then
-    hint(base, topic)
-  end
-end
 
 -- A further wake is the present one only where nothing would tell them apart: of a run whose user
 -- data is deleted, nobody is shown the headers, whether they are stored still or not.
@@ -91,7 +78,7 @@ local function unhold(base, run_id, message_id)
     redis.call('ZREM', topic_key(base, topic, 'held'), held_id)
     if is_stored(base, topic, held_id) then
       redis.call('ZADD', topic_key(base, topic, 'due'), next_held[2], held_id)
-      hint(base, topic)
+      hint(base, topic, now())
       return
     end
     lose(base, topic, held_id)

@@ -7,10 +7,14 @@
 -- `max_bytes` of content a call gives only the first message. `more` says that a budget ended it.
 -- A receipt begins with the worker's id, `/` behind it; `spot` is chance, from 0 to 1.
 --
+-- With `look` a worker that has room for more than it got sleeps: until a message wakes it, or for
+-- at most so many ms. If it got all that it has room for and left others, another worker is woken.
+--
 -- KEYS: due, declined, leased, held
--- ARGV: base, topic, resend, receipt, limit, max_bytes, lease, serialize, max_lost, spot
--- Returns: OK now next_due more messages dropped, a message being id, then the pairs of its hash,
---   then when it was due; dropped are the ids whose record was gone
+-- ARGV: base, topic, resend, receipt, limit, max_bytes, lease, serialize, max_lost, spot, look
+-- Returns: OK now next_due more messages dropped asleep_until, a message being id, then the pairs
+--   of its hash, then when it was due; dropped are the ids whose record was gone; asleep_until is
+--   empty when the worker does not sleep
 --
 -- @unwaited
 -- @include lib/bare
@@ -47,11 +51,12 @@ end
 local at = now()
 local before = leased_before()
 if #before > 0 then
-  return { 'OK', at, '', '1', before, {} }
+  return { 'OK', at, '', '1', before, {}, '' }
 end
 local messages, dropped = {}, {}
-expire_leases(base, topic, at, max_lost, dropped)
+local _, next_lease = expire_leases(base, topic, at, max_lost, dropped)
 
+local worker = worker_of(receipt)
 local wanted, room = tonumber(limit), tonumber(max_bytes)
 local budget = 4 * wanted + 32
 local deadline = later(at, lease)
@@ -105,8 +110,13 @@ local function take(key, message_id, message)
   messages[#messages + 1] = { message_id, message_row(base, key, bare), tonumber(message.due_at) }
 end
 
+local first = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')
+local are_due = {}
+if first[1] and tonumber(first[2]) <= tonumber(at) then
+  are_due = redis.call('ZRANGE', due, '-inf', at, 'BYSCORE', 'LIMIT', 0, budget)
+end
 local seen = 0
-for _, message_id in ipairs(redis.call('ZRANGE', due, '-inf', at, 'BYSCORE', 'LIMIT', 0, budget)) do
+for _, message_id in ipairs(are_due) do
   if #messages == wanted or is_full then
     break
   end
@@ -124,8 +134,9 @@ for _, message_id in ipairs(redis.call('ZRANGE', due, '-inf', at, 'BYSCORE', 'LI
 end
 local is_cut = seen == budget and #messages < wanted
 
-if not is_cut and not is_full and #messages < wanted then
-  local offered, are_more = offers(base, topic, worker_of(receipt), spot)
+-- Those that others have declined are due, too, some time.
+if first[1] and not is_cut and not is_full and #messages < wanted then
+  local offered, are_more = offers(base, topic, worker, spot)
   for _, message_id in ipairs(offered) do
     if #messages == wanted or is_full then
       break
@@ -140,9 +151,22 @@ if not is_cut and not is_full and #messages < wanted then
   table.sort(messages, by_due_time)
 end
 
-local upcoming = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2] or ''
-local next_lease = redis.call('ZRANGE', leased, 0, 0, 'WITHSCORES')[2]
+if first[1] then
+  first = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')
+end
+local upcoming = first[2] or ''
+if upcoming ~= '' and tonumber(upcoming) <= tonumber(at) then
+  hint(base, topic, at, worker)
+end
+if #messages > 0 and (not next_lease or tonumber(deadline) < tonumber(next_lease)) then
+  next_lease = deadline
+end
 if next_lease and (upcoming == '' or tonumber(next_lease) < tonumber(upcoming)) then
   upcoming = next_lease
 end
-return { 'OK', at, upcoming, (is_cut or is_full) and '1' or '', messages, dropped }
+local is_more = is_cut or is_full
+local asleep_until = ''
+if look ~= '' and not is_more and #messages < wanted then
+  asleep_until = sleep(base, topic, at, worker, look, upcoming)
+end
+return { 'OK', at, upcoming, is_more and '1' or '', messages, dropped, asleep_until }

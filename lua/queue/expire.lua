@@ -12,7 +12,12 @@
 local LETTERS = 10
 
 local dropped = {}
-local expired = expire_leases(base, topic, now(), max_lost, dropped)
+local at = now()
+local expired = expire_leases(base, topic, at, max_lost, dropped)
+if expired > 0 then
+  -- The worker that claims some of them wakes another one for the rest.
+  hint(base, topic, at)
+end
 for _, message_id in ipairs(redis.call('ZRANDMEMBER', topic_key(base, topic, 'dead'), LETTERS)) do
   if not is_stored(base, topic, message_id) then
     lose(base, topic, message_id)

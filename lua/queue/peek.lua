@@ -1,13 +1,16 @@
 -- Tells how many messages of a topic a claim of this worker would find here, and when the next one
--- comes. `spot` is that of the claim.
+-- comes. `spot` is that of the claim. With `look` a worker that would find none sleeps, as it does
+-- after a claim.
 --
 -- KEYS: due, leased
--- ARGV: base, topic, limit, worker, spot
--- Returns: OK count now next, empty when nothing is to come
+-- ARGV: base, topic, limit, worker, spot, look
+-- Returns: OK count now next asleep_until, next being empty when nothing is to come, asleep_until
+--   when it does not sleep
 --
 -- @unwaited
 -- @include lib/clock
 -- @include lib/declined
+-- @include lib/sleepers
 
 local at = now()
 local count = redis.call('ZCOUNT', due, '-inf', at)
@@ -24,4 +27,8 @@ for _, set in ipairs({ due, leased }) do
     upcoming = first
   end
 end
-return { 'OK', tostring(count), at, upcoming }
+local asleep_until = ''
+if look ~= '' and count == 0 then
+  asleep_until = sleep(base, topic, at, worker, look, upcoming)
+end
+return { 'OK', tostring(count), at, upcoming, asleep_until }

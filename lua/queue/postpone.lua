@@ -34,6 +34,6 @@ redis.call('ZADD', declined, since, message_id)
 unhold(base, ended.run, message_id)
 if is_new then
   -- Others are to look at once.
-  hint(base, topic)
+  hint(base, topic, at, worker)
 end
 return { 'OK' }

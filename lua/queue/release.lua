@@ -19,5 +19,5 @@ redis.call('HDEL', message, 'receipt')
 redis.call('HSET', message, 'due_at', at, 'last_op', op)
 redis.call('ZADD', due, at, message_id)
 unhold(base, ended.run, message_id)
-hint(base, topic)
+hint(base, topic, at)
 return { 'OK' }

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from redis_world.errors import WorldError
@@ -18,7 +18,7 @@ from redis_world.keys import Keys
 from redis_world.messages import Message
 from redis_world.scatter import Calls, raise_worst
 
-__all__ = ["Claim", "Claims"]
+__all__ = ["NO_ANSWER", "Claim", "Claims"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _CLAIM_SECONDS: Final = 1.0
 _RELEASE_SECONDS: Final = 2.0
 """How long messages that came too late lie there for the next claim."""
 _CLOSE_SECONDS: Final = 1.0
-_SILENT: Final = "no answer yet"
+NO_ANSWER: Final = "no answer yet"
 
 A = TypeVar("A")
 Place = tuple[str, int]
@@ -42,11 +42,14 @@ class Claim:
         messages: the leased messages.
         more: whether there are more than one claim returns.
         wait: seconds until the next message or lease is due; None if there is none.
+        asleep: the partitions in which a message wakes the worker, with the seconds after which it
+            looks there by itself. In all others it has to look before it sleeps.
     """
 
     messages: list[Message]
     more: bool
     wait: float | None
+    asleep: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +101,10 @@ class Claims:
             spare.remove(each)
         return [each.message for each in good]
 
+    def is_under_way(self, topic: str, keys: Keys) -> bool:
+        """Whether a claim whose caller went on without it may still lease messages there."""
+        return bool(self._claims.late((topic, keys.number)))
+
     async def look(
         self, topic: str, looks: Mapping[Keys, Callable[[], Coroutine[Any, Any, A]]]
     ) -> Found[A]:
@@ -106,12 +113,12 @@ class Claims:
         Raises:
             WorldError: no partition has answered.
         """
-        busy = {keys for keys in looks if self._claims.late((topic, keys.number))}
+        busy = {keys for keys in looks if self.is_under_way(topic, keys)}
         free = {keys: look for keys, look in looks.items() if keys not in busy}
         found = await self._ask(self._looks, topic, free) if free else Found({}, {})
         if not free:
             await self._wait_for_any(topic, busy)
-        return Found(found.answers, {**found.lost, **dict.fromkeys(busy, _SILENT)})
+        return Found(found.answers, {**found.lost, **dict.fromkeys(busy, NO_ANSWER)})
 
     async def claim(
         self,
@@ -187,7 +194,7 @@ class Claims:
         found: Found[A] = Found({}, {})
         for place, keys in places.items():
             if place not in came:
-                found.lost[keys] = _SILENT
+                found.lost[keys] = NO_ANSWER
             elif isinstance(answer := came[place], Exception):
                 found.lost[keys] = str(answer)
             else:

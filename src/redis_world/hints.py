@@ -57,10 +57,14 @@ Connect: TypeAlias = Callable[[Hear], Awaitable[Subscriber]]
 
 
 class Subscription:
-    """One waiter's view of a channel."""
+    """One waiter's view of its channels."""
 
-    def __init__(self, confirmed: Sequence[asyncio.Event] = ()) -> None:
+    def __init__(
+        self, confirmed: Sequence[asyncio.Event] = (), *, hears_losses: bool = False
+    ) -> None:
         self._event = asyncio.Event()
+        self._heard: set[bytes] = set()
+        self.hears_losses = hears_losses
         self._confirmed = confirmed
         self._is_over = False
 
@@ -69,9 +73,16 @@ class Subscription:
         """Whether the subscription stands on the server, as far as this process knows."""
         return all(event.is_set() for event in self._confirmed)
 
-    def notify(self) -> None:
-        """Wake the waiter, now or at its next wait."""
+    def notify(self, channel: bytes | None = None) -> None:
+        """Wake the waiter, now or at its next wait: for a hint, or for a reason of its own."""
+        if channel is not None:
+            self._heard.add(channel)
         self._event.set()
+
+    def heard(self) -> set[bytes]:
+        """The channels of the hints since the last time that this was asked."""
+        heard, self._heard = self._heard, set()
+        return heard
 
     def end(self) -> None:
         """Wake the waiter for the last time: the World is closed."""
@@ -133,16 +144,23 @@ class HintHub:
         self._denied = False
 
     @contextlib.asynccontextmanager
-    async def subscribe(self, *channels: str) -> AsyncIterator[Subscription]:
+    async def subscribe(
+        self, *channels: str, hears_losses: bool = False
+    ) -> AsyncIterator[Subscription]:
         """Subscribe to one channel or several for the length of a block.
 
         When the block begins the subscription stands on the server, so that what is read then
         and what is hinted later leave no gap. Where the server can't be reached the block
         begins all the same: the waiter then lives on its own looks.
+
+        Args:
+            channels: their names.
+            hears_losses: wake the waiter when the connection is lost, too, as by a hint on each
+                channel: for one that looks seldom as long as hints come.
         """
         names = [channel.encode() for channel in channels]
         confirmed = [self._confirmed.setdefault(name, asyncio.Event()) for name in names]
-        subscription = Subscription(confirmed)
+        subscription = Subscription(confirmed, hears_losses=hears_losses)
         try:
             for name in names:
                 self._waiters.setdefault(name, set()).add(subscription)
@@ -234,6 +252,7 @@ class HintHub:
                     self._asked = True
         finally:
             self._subscriber = None
+            self._tell_loss()
             self._present.clear()
             self._awaited.clear()
             for name in [*self._confirmed]:
@@ -241,6 +260,12 @@ class HintHub:
                 if name not in self._waiters:
                     del self._confirmed[name]
             await subscriber.aclose()
+
+    def _tell_loss(self) -> None:
+        for name, waiters in self._waiters.items():
+            for waiter in waiters:
+                if waiter.hears_losses:
+                    waiter.notify(name)
 
     def _follow(self, names: Iterable[bytes]) -> None:
         """Subscribe to those that somebody waits for, unsubscribe from those that nobody does."""
@@ -272,4 +297,4 @@ class HintHub:
                     self._confirmed[channel].set()
         # Also of a subscription: what was hinted before it, on a lost connection, is looked for.
         for waiter in self._waiters.get(channel, ()):
-            waiter.notify()
+            waiter.notify(channel)

@@ -263,7 +263,7 @@ class Keys:
         return f"{self.base}topics"
 
     def topic(self, topic: str, part: str) -> str:
-        """One of a topic's sets: due, leased, held or dead."""
+        """One of a topic's sets: due, declined, leased, held, dead or sleepers."""
         return f"{self.base}queue:{topic}:{part}"
 
     def message(self, topic: str, message_id: str) -> str:
@@ -273,5 +273,9 @@ class Keys:
         return f"{self.base}queue:{topic}:key:{escape(run_id)}/{escape(key)}"
 
     def queue_channel(self, topic: str) -> str:
-        """The channel on which messages of a topic are hinted."""
+        """A channel that every worker of a topic listens to: `doctor` counts them by it."""
         return f"{self.base}queue:{topic}"
+
+    def worker_channel(self, topic: str, worker: str) -> str:
+        """The channel on which a message wakes one worker."""
+        return f"{self.base}queue:{topic}:worker:{worker}"

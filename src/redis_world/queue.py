@@ -6,16 +6,21 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from redis_world.claims import Claim, Claims, Found
+from redis_world.claims import NO_ANSWER, Claim, Claims, Found
 from redis_world.codec import MAX_BYTES, Duration, to_duration_ms
 from redis_world.connection import Connection
-from redis_world.errors import InvalidInputError, MessageNotFoundError, WorldError
+from redis_world.errors import (
+    InvalidInputError,
+    MessageNotFoundError,
+    WorldError,
+    WorldUnavailableError,
+)
 from redis_world.ids import MAX_SLOT, IdFactory, new_request_id
 from redis_world.keys import Keys
 from redis_world.messages import (
@@ -49,7 +54,7 @@ from redis_world.paging import (
 )
 from redis_world.rows import PostponedName, queue_counts
 from redis_world.scatter import complete, raise_worst
-from redis_world.values import shown, text, whole
+from redis_world.values import items, shown, text, whole
 
 __all__ = [
     "MAX_CLAIM",
@@ -71,6 +76,8 @@ logger = logging.getLogger(__name__)
 MAX_CLAIM: Final = 1000
 DEFAULT_LEASE: Final = 60.0
 _CLAIM_TRIES: Final = 5
+_ROOM_FOR_EACH: Final = 2
+"""How many messages a claim must have room for in each partition, to be made without a look."""
 _MAX_WORKER_ID: Final = 64
 _NAMED: Final = 8
 """Partitions that a log line names."""
@@ -114,7 +121,15 @@ class _Claimant(NamedTuple):
     spot: str
     """Where among what others have postponed it looks, by chance, from 0 to 1."""
     lease_ms: str
+    look: float | None = None
+    """Seconds after which it looks again by itself; None: nothing wakes it."""
     max_bytes: int = _BYTES_AT_ONCE
+
+    def look_ms(self) -> str:
+        """By chance somewhat less, so that looks are spread out."""
+        if self.look is None:
+            return ""
+        return f"{self.look * 1000 * random.uniform(0.85, 1.0):.0f}"  # noqa: S311 - guards nothing
 
 
 def _chance() -> str:
@@ -160,6 +175,8 @@ class Queue:
         """Who claims, where nobody says so."""
         self._claims: WeakKeyDictionary[asyncio.AbstractEventLoop, Claims] = WeakKeyDictionary()
         self._partial = Outage(connection.outage.where)
+        self._lost: dict[int, str] = {}
+        """The partitions that did not answer the last time, and why."""
 
     async def release_claims(self) -> None:
         """Release messages that were leased too late for their claim."""
@@ -229,6 +246,8 @@ class Queue:
         limit: int = 10,
         lease: Duration = DEFAULT_LEASE,
         worker: str | None = None,
+        partitions: Collection[int] | None = None,
+        look: Duration | None = None,
     ) -> Claim:
         """Lease messages as `claim` does, and tell when to claim again.
 
@@ -241,6 +260,9 @@ class Queue:
             lease: as in `claim`.
             worker: the claiming worker, up to 64 letters and digits. It gets messages that it has
                 postponed only after their delay. None: this World.
+            partitions: where to look; None: in all of them.
+            look: the worker then sleeps, where it has room for more than there is: a message wakes
+                it by its `worker_channel`, or it looks again after so long. None: it does not.
 
         Raises:
             WorldUnavailableError: no partition answered.
@@ -249,17 +271,53 @@ class Queue:
         topic = check_topic(topic)
         worker = self._worker if worker is None else _worker_id(worker)
         lease_ms = str(_positive_ms(lease, "lease"))
-        partitions = self._connection.partitions
-        if len(partitions) == 1:
-            by = _Claimant(worker, _chance(), lease_ms)
-            claiming = self._claim_from(partitions[0], topic, limit, by)
+        seconds = None if look is None else _positive_ms(look, "look") / 1000
+        by = _Claimant(worker, _chance(), lease_ms, seconds)
+        places = self._places(partitions)
+        if len(self._connection.partitions) == 1:
+            claiming = self._claim_from(places[0], topic, limit, by)
             return await self._claims_of_this_loop().whole(claiming)
         late = self._claims_of_this_loop()
         if messages := late.take(topic, limit, worker):
             return Claim(messages=messages, more=True, wait=None)
+        if partitions is not None and _ROOM_FOR_EACH * (len(places) - 1) < limit:
+            return await self._claim_from_few(late, places, topic, limit, by)
+        return await self._claim_from_many(late, places, topic, limit, by)
+
+    async def _claim_from_few(
+        self, late: Claims, places: Sequence[Keys], topic: str, limit: int, by: _Claimant
+    ) -> Claim:
+        """Claim from each an equal share: a look before it would cost as much."""
+        share = limit // len(places)
+        by = by._replace(max_bytes=_BYTES_AT_ONCE // len(places))
+        free = [keys for keys in places if not late.is_under_way(topic, keys)]
+        found = Found[Claim]({}, {})
+        if free:
+            calls = {keys: partial(self._claim_from, keys, topic, share, by) for keys in free}
+            try:
+                found = await late.claim(topic, calls, lease=int(by.lease_ms) / 1000)
+            except WorldUnavailableError as error:
+                found = Found({}, dict.fromkeys(free, str(error)))
+                self._tell_lost(places, found.lost)
+                if len(self._lost) == len(self._connection.partitions):
+                    raise
+        silent = {keys: NO_ANSWER for keys in places if keys not in free}
+        self._tell_lost(places, {**found.lost, **silent})
+        return _joined([*found.answers.values()])
+
+    async def _claim_from_many(
+        self, late: Claims, places: Sequence[Keys], topic: str, limit: int, by: _Claimant
+    ) -> Claim:
+        """Look into partitions, and claim from each a share of what can be had."""
+        asleep: dict[int, float] = {}
         for _ in range(_CLAIM_TRIES):
-            by = _Claimant(worker, _chance(), lease_ms)
-            looks = await self._look_into_all(late, topic, limit, by)
+            by = by._replace(spot=_chance(), max_bytes=_BYTES_AT_ONCE)
+            looks = await self._look_into(late, places, topic, limit, by)
+            asleep = {
+                keys.number: _seconds_until(reply[4], reply[2])
+                for keys, reply in looks.answers.items()
+                if reply[4]
+            }
             shares, wait, more = self._share(looks.answers, limit)
             by = by._replace(max_bytes=_BYTES_AT_ONCE // max(1, len(shares)))
             found = await late.claim(
@@ -268,20 +326,30 @@ class Queue:
                     keys: partial(self._claim_from, keys, topic, share, by)
                     for keys, share in shares.items()
                 },
-                lease=int(lease_ms) / 1000,
+                lease=int(by.lease_ms) / 1000,
             )
-            self._tell_lost({**looks.lost, **found.lost})
+            self._tell_lost(places, {**looks.lost, **found.lost})
             claims = [*found.answers.values()]
-            messages = [message for claim in claims for message in claim.messages]
             # What was seen others may have taken meanwhile.
-            if messages or not claims:
+            if not claims or any(claim.messages for claim in claims):
                 break
-        waits = [wait, *(claim.wait for claim in claims)]
-        return Claim(
-            messages=sorted(messages, key=lambda each: (each.due_at, each.message_id)),
-            more=(more and bool(claims)) or any(claim.more for claim in claims),
-            wait=min((each for each in waits if each is not None), default=None),
-        )
+        looked = Claim([], more=more and bool(claims), wait=wait, asleep=asleep)
+        return _joined([looked, *claims])
+
+    def _places(self, partitions: Collection[int] | None) -> list[Keys]:
+        """The partitions of these numbers, in an order by chance."""
+        every = self._connection.partitions
+        if partitions is None:
+            places = [*every]
+        else:
+            last = len(every) - 1
+            numbers = [whole(n, "partitions", 0, last) for n in items(partitions, "partitions")]
+            places = [every[number] for number in dict.fromkeys(numbers)]
+            if not places:
+                raise InvalidInputError(f"partitions must not be {shown(partitions)}")
+        # Whoever comes first in turn is another one each time.
+        random.shuffle(places)
+        return places
 
     def _claims_of_this_loop(self) -> Claims:
         loop = asyncio.get_running_loop()
@@ -290,26 +358,28 @@ class Queue:
             claims = self._claims[loop] = Claims(self.release)
         return claims
 
-    def _tell_lost(self, lost: Mapping[Keys, str]) -> None:
+    def _tell_lost(self, asked: Sequence[Keys], lost: Mapping[Keys, str]) -> None:
         """Log that some partitions do not answer, and when all do again."""
-        if not lost:
+        for keys in asked:
+            if keys in lost:
+                self._lost[keys.number] = lost[keys]
+            else:
+                self._lost.pop(keys.number, None)
+        if not self._lost:
             self._partial.succeeded("claim")
             return
-        numbers = sorted(keys.number for keys in lost)
+        numbers = sorted(self._lost)
         some = ", ".join(map(str, numbers[:_NAMED])) + (", ..." if numbers[_NAMED:] else "")
         which = f"{len(numbers)} of {len(self._connection.partitions)} partitions ({some}) at"
         self._partial.failed(
-            "claim", next(iter(lost.values())), what=which, meanwhile="claiming from the others"
+            "claim", self._lost[numbers[0]], what=which, meanwhile="claiming from the others"
         )
 
-    async def _look_into_all(
-        self, late: Claims, topic: str, limit: int, by: _Claimant
+    async def _look_into(
+        self, late: Claims, places: Sequence[Keys], topic: str, limit: int, by: _Claimant
     ) -> Found[list[Any]]:
-        partitions = [*self._connection.partitions]
-        # Whoever comes first in turn is another one each time.
-        random.shuffle(partitions)
         return await late.look(
-            topic, {keys: partial(self._look, keys, topic, limit, by) for keys in partitions}
+            topic, {keys: partial(self._look, keys, topic, limit, by) for keys in places}
         )
 
     @staticmethod
@@ -323,7 +393,7 @@ class Queue:
         counts = {keys: int(reply[1]) for keys, reply in looks.items()}
         shares = _share_out(counts, limit)
         waits = [
-            max(0.0, (float(reply[3]) - int(reply[2])) / 1000)
+            _seconds_until(reply[3], reply[2])
             for keys, reply in looks.items()
             if reply[3] and keys not in shares
         ]
@@ -339,6 +409,7 @@ class Queue:
                 "limit": str(limit),
                 "worker": by.worker,
                 "spot": by.spot,
+                "look": by.look_ms(),
             },
         )
 
@@ -358,15 +429,17 @@ class Queue:
                 "serialize": "1" if config.serialize_runs else "",
                 "max_lost": str(config.max_lost_leases),
                 "spot": by.spot,
+                "look": by.look_ms(),
             },
         )
-        now, upcoming = int(reply[1]), reply[2]
+        now, upcoming, asleep_until = reply[1], reply[2], reply[6]
         tell_dropped(topic, reply[5])
         messages = [await self._read(keys, topic, receipt, row) for row in reply[4]]
         return Claim(
             messages=[message for message in messages if message is not None],
             more=reply[3] == b"1",
-            wait=None if not upcoming else max(0.0, (float(upcoming) - now) / 1000),
+            wait=_seconds_until(upcoming, now) if upcoming else None,
+            asleep={keys.number: _seconds_until(asleep_until, now)} if asleep_until else {},
         )
 
     async def ack(self, message: Message, *, follow_up: FollowUp | None = None) -> bool:
@@ -738,6 +811,22 @@ class Queue:
 
     def _new_id(self) -> str:
         return self._ids.message_id(self._connection.server_time())
+
+
+def _joined(claims: Sequence[Claim]) -> Claim:
+    """What claims of several partitions have brought."""
+    messages = [message for claim in claims for message in claim.messages]
+    return Claim(
+        messages=sorted(messages, key=lambda each: (each.due_at, each.message_id)),
+        more=any(claim.more for claim in claims),
+        wait=min((claim.wait for claim in claims if claim.wait is not None), default=None),
+        asleep={n: seconds for claim in claims for n, seconds in claim.asleep.items()},
+    )
+
+
+def _seconds_until(time: bytes, now: bytes) -> float:
+    """Between two of the server's times."""
+    return max(0.0, (float(time) - int(now)) / 1000)
 
 
 def _worker_id(worker: str) -> str:

@@ -21,6 +21,7 @@ from redis_world.connection import sender
 from redis_world.lua import default_library, script_root
 from redis_world.models import BatchResult, CancelManyResult, EventResult
 from redis_world.queue import Enqueue, FollowUp, Message
+from redis_world.sleepers import wake_another
 from redis_world.sweeper import elect
 from redis_world.testing import ManualClock, cutting_proxy
 from support.backends import KINDS, Backend
@@ -204,6 +205,9 @@ CLAIMS: Final[dict[str, Case]] = {
     "some": claiming(3),
     "none": claiming(3, None),
     "after lost leases": claiming(3, lose_leases),
+    "another worker is woken": Case(
+        "queue/wake", lambda world, _: wake_another(world.connection, TOPIC, 0, "w"), send_all
+    ),
 }
 
 

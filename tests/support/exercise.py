@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from redis_world import RedisWorld
 from redis_world.queue import Enqueue, FollowUp
+from redis_world.sleepers import wake_another
 from redis_world.sweeper import elect
 from support.events import (
     attr_set,
@@ -134,6 +135,8 @@ async def _send(world: RedisWorld, run_id: str) -> None:
         ({"any": 1}, None),
     ):
         await queue.send(QUEUE_NAME, payload, idempotency_key=key)
+    await queue.claim_batch("__sleepy_wkf_workflow_", worker="w", look=1)
+    await wake_another(world.connection, TOPIC, 0, "w")
     acked, retried, returned = await queue.claim(TOPIC, limit=3)
     await queue.extend(acked)
     await queue.ack(acked, follow_up=FollowUp(delay=60))

@@ -73,7 +73,7 @@ OF_LUA: Final[dict[str, tuple[int, Callable[..., str]]]] = {
     "claims_key": (1, lambda run: KEYS.of_run(run).claims),
     "ops_key": (1, lambda run: KEYS.of_run(run).ops),
     "steps_key": (1, lambda run: KEYS.of_run(run).steps),
-    "queue_channel": (1, KEYS.queue_channel),
+    "worker_channel": (2, KEYS.worker_channel),
 }
 """Function of the Lua library -> how many texts it takes after the base, and Python's twin."""
 
@@ -135,6 +135,7 @@ def known_keys(keys: Keys) -> str:
         *(keys.meta, keys.token(some), keys.hook_runs(some), keys.all_hooks, keys.runs),
         *(keys.runs_of_status(some), keys.runs_of_workflow(some, some), keys.topics),
         *(keys.topic(TOPIC, part) for part in ("due", "declined", "leased", "dead", "held")),
+        keys.topic("__sleepy_wkf_workflow_", "sleepers"),
         *(keys.topic("__dead_wkf_workflow_", part) for part in ("due", "leased", "dead")),
         *(keys.message(TOPIC, some), keys.idempotency(TOPIC, some, some)),
         *(run.run, run.attributes, run.events, run.payloads, run.claims, run.steps),

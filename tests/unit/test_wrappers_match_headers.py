@@ -11,7 +11,6 @@ from redis_world.lua import Script, default_library, script_root
 from redis_world.models import CreateEvent
 from redis_world.rows import MIN_SPEC_VERSION, PAYLOAD_FIELDS, SPEC_VERSION
 from redis_world.testing import memory_world
-from redis_world.worker import running
 from support.exercise import exercise, exercise_partitions
 
 Names = tuple[frozenset[str], frozenset[str]]
@@ -46,11 +45,6 @@ def test_both_sides_read_the_same_spec_versions() -> None:
     source = (script_root() / "lib" / "run.lua").read_text(encoding="utf-8")
     bounds = f"MIN_SPEC_VERSION, MAX_SPEC_VERSION = {MIN_SPEC_VERSION}, {SPEC_VERSION}"
     assert bounds in source
-
-
-def test_what_is_not_announced_is_due_behind_the_next_look() -> None:
-    source = (script_root() / "lib" / "queue.lua").read_text(encoding="utf-8")
-    assert f"local LOOK = {running._POLL_SECONDS * 1000:.0f}\n" in source
 
 
 def test_every_payload_is_read_back_where_it_was_written() -> None:

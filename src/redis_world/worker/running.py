@@ -14,12 +14,15 @@ from functools import partial
 from typing import Any, Final
 
 from redis_world.errors import WorldError, WorldUnavailableError
+from redis_world.hints import Subscription
 from redis_world.ids import new_request_id
 from redis_world.queue import MAX_CLAIM, Claim, Message
 from redis_world.signals import HURRYING, stopped_by_signals
+from redis_world.sleepers import wake_another, wake_no_more
 from redis_world.sweeper import elect
 from redis_world.worker.delivery import RELEASED, Call, Delivery
 from redis_world.worker.leases import Leases
+from redis_world.worker.lookout import Lookout, look_seconds
 from redis_world.worker.slots import Slots
 from redis_world.world import RedisWorld
 
@@ -28,7 +31,11 @@ __all__ = ["OwnProcess", "Running", "Settings"]
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 1.0
-"""The longest sleep between two looks: what a lost hint may cost."""
+"""The rest between two looks where no hint can come."""
+_LONG_SECONDS: Final = 3600.0
+"""The wait for a slot, of which the worker is told."""
+_FAREWELL_SECONDS: Final = 1.0
+"""How long a worker that stops tries to tell that no message need wake it."""
 _TERM: Final = 1.25
 """Of the worker that sweeps, in intervals: it asks again before its end."""
 _RECONNECT_SECONDS: Final = 1.0
@@ -78,6 +85,7 @@ class Running:
         self._deliveries: set[Delivery] = set()
         self._released = 0
         self._outage = world.connection.outage
+        self._look_seconds = 0.0
         self._leases: Leases | None = None
 
     def stop(self) -> None:
@@ -91,6 +99,7 @@ class Running:
     async def work(self) -> None:
         """Work until `stop` or a signal."""
         await self._world.open()
+        self._look_seconds = look_seconds(len(self._world.connection.partitions))
         settings = self._settings
         leases = self._leases = Leases(
             self._world,
@@ -180,25 +189,62 @@ class Running:
     # -- taking messages -------------------------------------------------------------------
 
     async def _consume(self, topic: str, leases: Leases) -> None:
-        connection = self._world.connection
-        channels = [keys.queue_channel(topic) for keys in connection.partitions]
-        async with connection.hub.subscribe(*channels) as hints:
-            while True:
-                await leases.can_claim()
-                wait = await self._claim(topic, leases)
-                if wait > 0:
-                    await hints.wait(wait)
+        partitions = self._world.connection.partitions
+        channels = {
+            channel: keys.number
+            for keys in partitions
+            for channel in (keys.queue_channel(topic), keys.worker_channel(topic, self._id))
+        }
+        lookout = Lookout({channel.encode(): number for channel, number in channels.items()})
+        async with self._world.connection.hub.subscribe(*channels, hears_losses=True) as hints:
+            try:
+                while True:
+                    await leases.can_claim()
+                    await self._look(topic, leases, lookout, hints)
+            except asyncio.CancelledError:
+                # The hints that have come, and those that come until it is known, are others'.
+                await self._sleep_no_more(topic, lookout, hints)
+                raise
 
-    async def _claim(self, topic: str, leases: Leases) -> float:
-        """Claim as many messages as there are free slots; returns how long to sleep then."""
-        # All that are free right now, for a batch of one round trip.
-        taken = await self._slots.take(MAX_CLAIM)
-        ends = time.monotonic() + self._settings.lease
+    async def _look(
+        self, topic: str, leases: Leases, lookout: Lookout, hints: Subscription
+    ) -> None:
+        """Claim where something may be, or wait until something is; for a free slot before."""
+        now = time.monotonic()
+        lookout.hear(hints.heard())
+        places = lookout.due(now)
+        if not places:
+            await hints.wait(lookout.next_look() - now)
+            return
+        taken = self._slots.take(MAX_CLAIM)
+        if not taken:
+            await self._hand_on(topic, lookout.missed(now))
+            self._slots.call_when_free(hints.notify)
+            await hints.wait(_LONG_SECONDS)
+            return
+        rest = await self._claim(topic, places, taken, leases, hints, lookout)
+        if rest > 0:
+            await hints.wait(rest)
+
+    async def _claim(
+        self,
+        topic: str,
+        places: list[int],
+        taken: int,
+        leases: Leases,
+        hints: Subscription,
+        lookout: Lookout,
+    ) -> float:
+        """Claim as many messages as there are slots taken; returns how long to rest then."""
+        now = time.monotonic()
+        ends = now + self._settings.lease
+        # Whom no hint can reach looks every second.
+        look = self._look_seconds if hints.is_confirmed else None
         try:
             if self._is_stopping:
                 # Another thread said so while a handler blocked the event loop.
                 return _POLL_SECONDS
-            claim = await self._claim_whole(topic, taken)
+            claim = await self._claim_whole(topic, places, taken, look)
             self._outage.succeeded("claim")
             for message in claim.messages:
                 taken -= 1
@@ -208,17 +254,38 @@ class Running:
             return _RECONNECT_SECONDS
         finally:
             self._slots.give(taken)
-        # Whether something else is due the claim has said; of what comes later there is a hint.
-        if claim.more:
-            return 0.0
-        return _POLL_SECONDS if claim.wait is None else min(claim.wait, _POLL_SECONDS)
+        # Where it does not sleep it may have been for want of room; else it polls.
+        rest = 0.0 if claim.messages or claim.more else _POLL_SECONDS
+        if claim.wait is not None:
+            rest = min(rest, claim.wait)
+        lookout.looked(places, claim.asleep, now, rest)
+        return 0.0
 
-    async def _claim_whole(self, topic: str, limit: int) -> Claim:
+    async def _hand_on(self, topic: str, partitions: Iterable[int]) -> None:
+        """Have others woken for what this worker has no room for."""
+        connection = self._world.connection
+        calls = [wake_another(connection, topic, each, self._id) for each in partitions]
+        # Without the server they find it at their own looks.
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    async def _sleep_no_more(self, topic: str, lookout: Lookout, hints: Subscription) -> None:
+        """Be woken for nothing more; without the server there is nobody to be woken by."""
+        with contextlib.suppress(WorldError, TimeoutError):
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await wake_no_more(self._world.connection, topic, self._id)
+                lookout.hear(hints.heard())
+                await self._hand_on(topic, lookout.missed(time.monotonic()))
+
+    async def _claim_whole(
+        self, topic: str, places: list[int], limit: int, look: float | None
+    ) -> Claim:
         """Claim, and release what a stop that came meanwhile leaves nobody to handle."""
         queue = self._world.queue
         lease = self._settings.lease
         claiming = asyncio.ensure_future(
-            queue.claim_batch(topic, limit=limit, lease=lease, worker=self._id)
+            queue.claim_batch(
+                topic, limit=limit, lease=lease, worker=self._id, partitions=places, look=look
+            )
         )
         try:
             return await asyncio.shield(claiming)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 
 __all__ = ["Slots"]
 
@@ -12,19 +12,25 @@ class Slots:
 
     def __init__(self, count: int) -> None:
         self._free = count
-        self._freed = asyncio.Event()
+        self._waiting: dict[Callable[[], None], None] = {}
 
-    async def take(self, most: int) -> int:
-        """Wait until one is free, and take all that are, at most so many."""
-        while not self._free:
-            # Whoever finds none goes behind all others that wait.
-            self._freed.clear()
-            await self._freed.wait()
+    def take(self, most: int) -> int:
+        """Take all that are free right now, at most so many."""
         taken = min(self._free, most)
         self._free -= taken
         return taken
 
+    def call_when_free(self, callback: Callable[[], None]) -> None:
+        """Call back when some are given back; whoever asks again goes behind all others."""
+        if self._free:
+            callback()
+        else:
+            self._waiting[callback] = None
+
     def give(self, count: int) -> None:
         """Give some back."""
         self._free += count
-        self._freed.set()
+        if self._free:
+            waiting, self._waiting = self._waiting, {}
+            for callback in waiting:
+                callback()

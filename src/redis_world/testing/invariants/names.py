@@ -11,6 +11,8 @@ __all__ = ["PLACES", "STREAM_KINDS", "TYPES", "KeyName", "parse_key"]
 
 PLACES: Final = ("due", "leased", "held", "dead")
 """The sets of a topic; a message is in one of them."""
+_BESIDE: Final = ("declined", "sleepers")
+"""Further sets of a topic."""
 
 _RUN_PARTS: Final = {
     "attributes": "hash",
@@ -67,7 +69,7 @@ TYPES: Final = {
     "releases": "zset",
     "waited": "hash",
     "tokens": "string",
-    **{f"queue:{place}": "zset" for place in (*PLACES, "declined")},
+    **{f"queue:{place}": "zset" for place in (*PLACES, *_BESIDE)},
     "queue:message": "hash",
     "queue:key": "string",
 }
@@ -138,7 +140,7 @@ def _of_run(run_id: str, parts: list[str]) -> KeyName | None:
 
 def _of_topic(topic: str, parts: list[str]) -> KeyName | None:
     match parts:
-        case [place] if place in PLACES or place == "declined":
+        case [place] if place in PLACES or place in _BESIDE:
             return KeyName(f"queue:{place}", topic)
         case ["message", message_id]:
             return KeyName("queue:message", topic, message_id)

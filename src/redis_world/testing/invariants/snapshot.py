@@ -178,7 +178,7 @@ async def _now(connection: Connection, keys: Keys) -> int:
     reply = await connection.call(
         "queue/peek",
         {"due": keys.topic("-", "due"), "leased": keys.topic("-", "leased")},
-        {"base": keys.base, "topic": "-", "limit": "0", "worker": "", "spot": "0"},
+        {"base": keys.base, "topic": "-", "limit": "0", "worker": "", "spot": "0", "look": ""},
     )
     return int(reply[2])
 

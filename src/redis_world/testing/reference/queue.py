@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -75,11 +75,15 @@ class ReferenceQueue:
         limit: int = 10,
         lease: Duration = _DEFAULT_LEASE,
         worker: str | None = None,
+        partitions: Collection[int] | None = None,
+        look: Duration | None = None,
     ) -> Claim:
         """Lease messages as `claim` does, and tell when to come again.
 
-        `more` is always False: this World looks at everything.
+        `more` is always False: this World looks at everything. It has one partition, and wakes
+        nobody.
         """
+        del partitions, look
         if not 1 <= limit <= MAX_CLAIM:
             raise InvalidInputError(
                 f"limit must be a whole number from 1 to {MAX_CLAIM}, not {limit!r}"

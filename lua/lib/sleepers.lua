@@ -1,0 +1,61 @@
+-- @include lib/keys
+-- @include lib/later
+
+-- Workers that sleep: they have found nothing, have room for more, and listen. They lie in the
+-- topic's `sleepers` by the time at which they look again by themselves. A message wakes one of
+-- them, that which would look first, on a channel of its own. It sleeps no longer then: until it
+-- has looked again nothing wakes it.
+--
+-- One that is gone, or that its process keeps from looking, costs the message that was to wake it
+-- no more than the next look of another one. When its own look is overdue it is passed over.
+
+local OVERDUE = 1000
+
+-- Wakes one sleeper, but not the worker `but`.
+local function hint(base, topic, at, but)
+  local sleepers = topic_key(base, topic, 'sleepers')
+  local first, passed = redis.call('ZPOPMIN', sleepers), nil
+  while first[1] and (first[1] == but or tonumber(first[2]) + OVERDUE < tonumber(at)) do
+    passed = first[1] == but and first or passed
+    first = redis.call('ZPOPMIN', sleepers)
+  end
+  if passed then
+    redis.call('ZADD', sleepers, passed[2], passed[1])
+  end
+  if first[1] then
+    redis.pcall('PUBLISH', worker_channel(base, topic, first[1]), '')
+  end
+end
+
+-- The first sleeper that looks again by itself, leaving out a worker: when.
+local function next_look(base, topic, at, but)
+  local sleepers = topic_key(base, topic, 'sleepers')
+  local looks = redis.call('ZRANGE', sleepers, later(at, -OVERDUE), '+inf', 'BYSCORE',
+    'LIMIT', 0, 2, 'WITHSCORES')
+  return looks[1] ~= but and looks[2] or looks[4]
+end
+
+-- Tells of a message: one that is due now wakes a sleeper, and so does one that comes before any of
+-- them looks again.
+local function announce(base, topic, at, due_at)
+  local is_due = tonumber(due_at) <= tonumber(at)
+  local look = not is_due and next_look(base, topic, at)
+  if is_due or look and tonumber(due_at) < tonumber(look) then
+    hint(base, topic, at)
+  end
+end
+
+-- Lets a worker sleep that has found nothing more: until a message wakes it, or for `look` ms. Of
+-- what comes in that time, at `upcoming`, it takes care if nobody else looks before.
+-- Returns until when; empty when the server takes no writes now.
+local function sleep(base, topic, at, worker, look, upcoming)
+  local ends = later(at, look)
+  if upcoming ~= '' and tonumber(upcoming) < tonumber(ends) then
+    local other = next_look(base, topic, at, worker)
+    if not other or tonumber(upcoming) < tonumber(other) then
+      ends = upcoming
+    end
+  end
+  local reply = redis.pcall('ZADD', topic_key(base, topic, 'sleepers'), ends, worker)
+  return type(reply) == 'table' and reply.err and '' or ends
+end
