@@ -115,6 +115,9 @@ FINE: Final[dict[str, Fine]] = {
     "lease": lambda value: is_duration(value) and value not in (0, timedelta(0)),
     **dict.fromkeys(("skip_preload", "preload_events", "dry_run"), lambda v: type(v) is bool),
     "v1_compat": never,
+    "partitions": lambda value: value is None,
+    "look": lambda value: value is None or (is_duration(value) and value not in (0, timedelta(0))),
+    "after": lambda value: value is None,
     "worker": optional(lambda value: is_text(value) and value.isalnum() and len(value) <= 64),
     "occurred_at": lambda value: value is None,
     "event": never,
@@ -167,6 +170,7 @@ async def stage(world: RedisWorld) -> dict[str, dict[str, Any]]:
     run = {"run_id": run_id}
     return {
         "events.create": {**run, "event": hook_received("h")},
+        "events.begin_replay": {**run, "event": event("run_started")},
         "events.create_batch": {**run, "events": [step_created("batched")]},
         "events.get": {**run, "event_id": f"evnt_{1:026d}"},
         "events.list": run,

@@ -21,6 +21,7 @@ from vercel import workflow as sdk
 from redis_world import __version__, cli
 from redis_world.cli import processes
 from redis_world.cli.processes import supervise
+from redis_world.cli.worker import _bytes_of
 from redis_world.testing import redis_server
 from redis_world.vercel import use_redis_world
 from support.backends import Backend
@@ -230,15 +231,31 @@ def test_options_go_to_the_processes_and_secrets_by_the_environment(
     monkeypatch.setattr("redis_world.cli.worker.supervise", supervised)
     options = ["--url", NOBODY, "--namespace", "n", "--concurrency", "5", "--lease", "7"]
     options += ["--processes", "2", "--shutdown-timeout", "1.5", "--max-replay", "90"]
-    options += ["--log-format", "json", "--log-level", "debug", "--partitions", "4"]
+    options += ["--log-cache", "1 MiB", "--log-format", "json", "--log-level", "debug"]
+    options += ["--partitions", "4"]
     assert main("worker", "one", "two", *options)[0] == 3
     ((arguments, count, of_world),) = calls
     expected = ["worker", "one", "two", "--concurrency", "5", "--supervised", "--lease", "7.0"]
     expected += ["--max-replay", "90.0", "--shutdown-timeout", "1.5"]
-    expected += ["--log-format", "json", "--log-level", "debug"]
+    expected += ["--log-cache", "1 MiB", "--log-format", "json", "--log-level", "debug"]
     assert arguments == expected
     assert count == 2
     assert of_world == {"url": NOBODY, "namespace": "n", "partitions": "4"}
+
+
+@pytest.mark.parametrize(
+    ("size", "number"),
+    [("0", 0), ("64MiB", 64 << 20), ("1 kib", 1024), ("1000", 1000), ("2GB", 2 * 10**9)],
+)
+def test_a_size(size: str, number: int) -> None:
+    assert _bytes_of(size) == number
+
+
+@pytest.mark.parametrize("size", ["", "much", "-1", "64 MiBs", "nan"])
+def test_what_is_no_size_is_told(main: Main, size: str) -> None:
+    code, _, error = main("worker", "one", "--url", NOBODY, f"--log-cache={size}")
+    assert code == 2
+    assert "is not a size" in error
 
 
 def test_the_processes_get_the_options_of_the_world(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from redis_world.cli import app
 from redis_world.cli.logs import LogFormat, LogLevel, report, set_up, show_worker
@@ -64,6 +65,14 @@ def worker(
         float,
         typer.Option(min=0.0, help="Seconds that running handlers get to finish at shutdown."),
     ] = 20.0,
+    log_cache: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory of each process for the logs of runs, e.g. 64MiB. With it a replay reads "
+            "only new events. 0 turns it off.",
+        ),
+    ] = "64MiB",
     log_format: Annotated[
         LogFormat, typer.Option(help="Format of log lines: text, or one JSON object each.")
     ] = LogFormat.TEXT,
@@ -84,6 +93,7 @@ def worker(
     130.
     """
     _check_names(modules)
+    log_bytes = _bytes_of(log_cache)
     options = world_options(url, namespace, partitions)
     if log_level is None and logging.root.isEnabledFor(logging.INFO):
         # As `--verbose` before the command has it.
@@ -98,7 +108,7 @@ def worker(
         arguments = ["--concurrency", str(concurrency), "--supervised"]
         for name, seconds in durations.items():
             arguments += [f"--{name.replace('_', '-')}", str(seconds)]
-        arguments += ["--log-format", log_format.value]
+        arguments += ["--log-cache", log_cache, "--log-format", log_format.value]
         if log_level is not None:
             arguments += ["--log-level", log_level.value]
         raise typer.Exit(supervise(["worker", *modules, *arguments], processes, options))
@@ -108,9 +118,24 @@ def worker(
         # What it does can be seen without asking: else nobody could tell waiting from hanging.
         show_worker()
     working = adapter.worker(
-        concurrency=concurrency, own_process=OwnProcess(is_supervised=supervised), **durations
+        concurrency=concurrency,
+        own_process=OwnProcess(is_supervised=supervised),
+        log_cache=log_bytes,
+        lease=lease,
+        max_replay=max_replay,
+        shutdown_timeout=shutdown_timeout,
     )
     _run(_work(adapter, working, is_supervised=supervised))
+
+
+def _bytes_of(size: str) -> int:
+    """A size such as `64MiB` in bytes."""
+    try:
+        return TypeAdapter(ByteSize).validate_python(size)
+    except ValidationError:
+        raise typer.BadParameter(
+            f"{size!r} is not a size such as 64MiB or 0", param_hint="--log-cache"
+        ) from None
 
 
 def _adapter(options: dict[str, Any], modules: list[str]) -> VercelWorld:

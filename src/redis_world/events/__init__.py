@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,7 +21,7 @@ from redis_world.errors import (
 )
 from redis_world.events import hook_events, run_events, step_events, wait_events
 from redis_world.events.batch import Batch, Item, parse_batch
-from redis_world.events.log import Lengths, LogReader, slot_of
+from redis_world.events.log import Lengths, LogMark, LogReader, slot_of
 from redis_world.events.request import Builder, Call, Request
 from redis_world.events.validation import parse_event, validate_event
 from redis_world.ids import MAX_SLOT, IdFactory, event_slot, new_request_id
@@ -36,6 +36,7 @@ from redis_world.models import (
     HookCreatedEvent,
     Page,
     ResolveData,
+    RunStartedEvent,
     SortOrder,
     Timestamp,
 )
@@ -77,6 +78,25 @@ _CREATING: Final = ("events/run_created", "events/run_started")
 """The scripts that may find more streams than they keep."""
 
 _TIMESTAMP: Final[TypeAdapter[datetime]] = TypeAdapter(Timestamp)
+
+
+class Replay(NamedTuple):
+    """The start of a replay.
+
+    Attributes:
+        result: the result of its run_started.
+        events: the whole log, or the part of it after the mark.
+        mark: the last event.
+        size: bytes of the events.
+        is_continued: whether it is the part after the mark. If not, there was no mark, or the log
+            is another one.
+    """
+
+    result: EventResult
+    events: Sequence[Event]
+    mark: LogMark | None
+    size: int
+    is_continued: bool = False
 
 
 class Events:
@@ -172,6 +192,51 @@ class Events:
             return await self._create_preloaded(request)
         result, _ = await self._run(request)
         return result
+
+    async def begin_replay(
+        self,
+        run_id: str,
+        event: Mapping[str, Any],
+        *,
+        after: LogMark | None = None,
+        enqueue: Enqueue | None = None,
+    ) -> Replay:
+        """Record run_started as `create` does, and read the log, or the part of it after a mark.
+
+        Args:
+            run_id: the run.
+            event: the event, in the wire format.
+            after: the end of what the caller has of the log.
+            enqueue: as in `create`.
+
+        Raises:
+            InvalidInputError: an argument is invalid.
+            WorldError: as in `create`.
+        """
+        model = parse_event(event)
+        validate_event(model)
+        if not isinstance(model, RunStartedEvent):
+            raise InvalidEventError(f"event must be a run_started, not {model.event_type}")
+        if after is not None and not isinstance(after, LogMark):
+            raise InvalidInputError(f"after must be a LogMark, not {shown(after)}")
+        await self._connection.open()
+        request = self._request(run_id, model, "all", None, None, None, None, enqueue)
+        reader = self._reader(request.run_id, "all")
+        if after is not None:
+            count = reader.first_page(after.slot)
+            result, replies = await self._run(request, *reader.commands_from(after, count))
+            found = reader.parse_from(replies, after, count)
+            if found is not None:
+                events, more = found
+                events = await reader.rest(events, more=more)
+                return Replay(result, events, reader.mark, reader.size, is_continued=True)
+            events = await reader.all_behind(0)
+        else:
+            count = reader.first_page(0)
+            result, replies = await self._run(request, *reader.commands(0, count))
+            events, more = reader.parse(replies, 0, count)
+            events = await reader.rest(events, more=more)
+        return Replay(result, events, reader.mark, reader.size)
 
     async def create_batch(
         self,

@@ -7,6 +7,7 @@ same round trip as the entries.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from redis_world.connection import Command, Connection
@@ -14,7 +15,7 @@ from redis_world.ids import parse_event_id
 from redis_world.models import Event, ResolveData
 from redis_world.rows import event_from, pairs
 
-__all__ = ["Lengths", "LogReader", "slot_of"]
+__all__ = ["Lengths", "LogMark", "LogReader", "slot_of"]
 
 FIRST_PAGE: Final = 64
 """Entries of the first round trip of an unlimited read: most logs are shorter."""
@@ -30,6 +31,20 @@ def slot_of(event: Event) -> int:
     slot = parse_event_id(event.event_id or "")
     assert slot is not None
     return slot
+
+
+@dataclass(frozen=True, slots=True)
+class LogMark:
+    """An event by which a log is known again: as long as it is there, all before it is, too.
+
+    Attributes:
+        slot: its place in the log.
+        entry: its fields as they are stored, with the id of the request that wrote them. In
+            another run of the same id the event in this place has another one.
+    """
+
+    slot: int
+    entry: tuple[bytes, ...]
 
 
 class Lengths:
@@ -68,6 +83,10 @@ class LogReader:
         self._resolve_data: ResolveData = resolve_data
         # What it has read so far.
         self._events = self._bytes = 0
+        self.size = 0
+        """Bytes of the events that it has read, with their payloads."""
+        self.mark: LogMark | None = None
+        """The last event that it has read."""
 
     def commands(self, after: int, count: int) -> list[Command]:
         """What reads up to `count` events behind a slot, and tells whether there is one more."""
@@ -89,9 +108,12 @@ class LogReader:
         for entry_id, fields in entries[:count]:
             slot = int(entry_id[2:])
             payload = payloads[slot - after - 1] if payloads else None
+            self.size += sum(map(len, fields)) + len(payload or b"")
             events.append(
                 event_from(self._run_id, slot, pairs(fields), payload, self._resolve_data)
             )
+        if events:
+            self.mark = LogMark(slot, tuple(fields))
         if events and len(entries) <= count:
             self._lengths.note(self._run_id, after + len(events), self._next_page())
         return events, len(entries) > count
@@ -99,6 +121,23 @@ class LogReader:
     def first_page(self, after: int) -> int:
         """How many events behind a slot a first look asks for."""
         return self._lengths.first_page(self._run_id, after)
+
+    def commands_from(self, mark: LogMark, count: int) -> list[Command]:
+        """What reads the event of a mark again, without its payload, and those behind it."""
+        first, *payloads = self.commands(mark.slot, count)
+        name, key, _, *rest, number = first
+        return [(name, key, f"0-{mark.slot}", *rest, int(number) + 1), *payloads]
+
+    def parse_from(
+        self, replies: Sequence[Any], mark: LogMark, count: int
+    ) -> tuple[list[Event], bool] | None:
+        """Events behind a mark, and whether there are more; None where the log is another one."""
+        entries, *payloads = replies
+        if not entries or tuple(entries[0][1]) != mark.entry:
+            return None
+        if len(entries) == 1:
+            self.mark = mark
+        return self.parse([entries[1:], *payloads], mark.slot, count)
 
     def _next_page(self) -> int:
         """How many events to ask for behind those that were read: less where they are large."""

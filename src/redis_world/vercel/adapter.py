@@ -16,11 +16,13 @@ from vercel.workflow.errors import FatalError
 
 from redis_world import RedisWorld, errors
 from redis_world.codec import Duration
-from redis_world.messages import run_of, step_of
+from redis_world.messages import Enqueue, run_of, step_of
 from redis_world.models import Event, EventResult, Page, ResolveData
-from redis_world.paging import DEFAULT_LIMIT
+from redis_world.paging import DEFAULT_LIMIT, event_cursor
 from redis_world.runs import TERMINAL
+from redis_world.values import whole
 from redis_world.vercel.finalizers import spare_import_locks
+from redis_world.vercel.log_cache import DEFAULT_BYTES, KeptLog, LogCache
 from redis_world.vercel.outbox import ahead, delivery
 from redis_world.vercel.translation import (
     ENDED_AS_CONFLICT,
@@ -57,6 +59,7 @@ _OF_WORKFLOW: Final = frozenset(
     }
 )
 """What the workflow's body makes, and would make again at every replay."""
+_ENDS_OF_RUNS: Final = frozenset({"run_completed", "run_failed", "run_cancelled"})
 _MAX_REASON: Final = 500
 
 
@@ -69,6 +72,8 @@ class VercelWorld(w.World):
 
     def __init__(self, world: RedisWorld) -> None:
         self.world = world
+        self.logs = LogCache()
+        """The logs of runs that this process has replayed lately."""
         self.handlers: dict[str, Handler] = {}
         """Topic -> handler of the registries that this process has loaded."""
         self._is_replaced = False
@@ -82,11 +87,20 @@ class VercelWorld(w.World):
         *,
         concurrency: int = 32,
         own_process: OwnProcess | None = None,
+        log_cache: int = DEFAULT_BYTES,
         **options: Duration,
     ) -> Worker:
         """Create a worker for all registries of this process; see `Worker`.
 
+        Args:
+            concurrency: as in `Worker`.
+            own_process: as in `Worker`.
+            log_cache: how many bytes of logs this process keeps, so that a replay reads only what
+                is new. It is a limit for all workers of the process; 0 keeps none.
+            options: as in `Worker`.
+
         Raises:
+            InvalidInputError: an argument is invalid.
             ConfigurationError: this process has no registry for this World, or a later World took
                 them over.
         """
@@ -96,6 +110,7 @@ class VercelWorld(w.World):
                 "on the World that it returned"
             )
         build_codecs()
+        self.logs.limit = whole(log_cache, "log_cache", 0)
         return Worker(
             self.world,
             self.handlers,
@@ -211,27 +226,59 @@ class VercelWorld(w.World):
         resolve: ResolveData = "all" if data.event_type in _NEEDS_PAYLOADS else "none"
         here = ahead()
         enqueue = here.message_for(run_id, data, self.get_environment())
-        reads_log = here.is_replay and data.event_type == "run_started"
         # What the caller writes belongs to the log that it reads then.
         here.log = None
         try:
-            result = await self.world.events.create(
-                run_id,
-                data.model_dump(),
-                resolve_data=resolve,
-                skip_preload=not reads_log,
-                enqueue=enqueue,
-                **_resume(data),
-            )
+            if here.is_replay and data.event_type == "run_started" and run_id is not None:
+                result, here.log = await self._begin_replay(run_id, data, enqueue)
+            else:
+                result = await self.world.events.create(
+                    run_id,
+                    data.model_dump(),
+                    resolve_data=resolve,
+                    skip_preload=True,
+                    enqueue=enqueue,
+                    **_resume(data),
+                )
         except errors.WorldError as error:
             raise await self._refusal(run_id or "", data, error) from error
+        finally:
+            if run_id is not None and data.event_type in _ENDS_OF_RUNS:
+                # Whatever came of it: the log of a run that goes on is read again.
+                self.logs.forget(run_id)
         if enqueue is not None:
             here.remember(enqueue, result.message_id or _NOT_STORED)
-        if reads_log and run_id is not None:
-            here.keep_log(run_id, result)
         if here.is_replay:
             here.see(data)
         return _sdk_result(data, result)
+
+    async def _begin_replay(
+        self, run_id: str, data: w.Event, enqueue: Enqueue | None
+    ) -> tuple[EventResult, tuple[str, w.PaginatedResult[w.Event]]]:
+        """Record run_started, and have the log with it: of a kept one only what came since."""
+        kept = self.logs.get(run_id)
+        try:
+            replay = await self.world.events.begin_replay(
+                run_id,
+                data.model_dump(),
+                after=None if kept is None else kept.mark,
+                enqueue=enqueue,
+            )
+        except errors.WorldError:
+            self.logs.forget(run_id)
+            raise
+        events = [_sdk_event(event) for event in replay.events]
+        size = replay.size
+        if kept is not None and replay.is_continued:
+            events = [*kept.events, *events]
+            size += kept.size
+        cursor = None
+        if replay.mark is not None:
+            self.logs.put(run_id, KeptLog(events, replay.mark, size))
+            cursor = event_cursor(replay.mark.slot)
+        # The runtime gets a list of its own.
+        page = w.PaginatedResult[w.Event](data=[*events], cursor=cursor, has_more=False)
+        return replay.result, (run_id, page)
 
     async def events_list(
         self, run_id: str, *, pagination: w.PaginationOptions | None = None
@@ -241,7 +288,7 @@ class VercelWorld(w.World):
             # As a replay begins to read.
             begun = ahead().take_log(run_id)
             if begun is not None:
-                return _seen(_sdk_page(begun))
+                return _seen(begun)
         with _translated():
             page = await self.world.events.list(
                 run_id,

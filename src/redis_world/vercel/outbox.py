@@ -28,7 +28,6 @@ from typing import Any, Final, TypeVar
 from vercel.workflow._internal import world as w
 
 from redis_world.messages import Enqueue, run_of, step_of
-from redis_world.models import Event, EventResult, Page
 
 __all__ = ["Ahead", "ahead", "delivery"]
 
@@ -55,8 +54,8 @@ class Ahead:
     """Run and step -> the message that the runtime has yet to ask for."""
     waits: dict[str, datetime] = field(default_factory=dict)
     """Sleep -> when it ends, of those in the log that have not ended."""
-    log: tuple[str, Page[Event]] | None = None
-    """A run and the first page of its log, which the runtime has yet to ask for."""
+    log: tuple[str, w.PaginatedResult[w.Event]] | None = None
+    """A run and its log, which the runtime has yet to ask for."""
 
     def learn(self, run: w.WorkflowRun) -> None:
         """Note the queue of a run: who resumes a hook looks up its run first."""
@@ -84,16 +83,8 @@ class Ahead:
             case _:
                 return None
 
-    def keep_log(self, run_id: str, result: EventResult) -> None:
-        """Note the log that has come with run_started."""
-        if result.events is not None:
-            page = Page[Event].model_construct(
-                None, data=result.events, cursor=result.cursor, has_more=bool(result.has_more)
-            )
-            self.log = (run_id, page)
-
-    def take_log(self, run_id: str) -> Page[Event] | None:
-        """The first page of a run's log, where it was read ahead, once.
+    def take_log(self, run_id: str) -> w.PaginatedResult[w.Event] | None:
+        """A run's log, where it was read ahead, once.
 
         Whatever is written after it was read wakes the run again.
         """
