@@ -163,6 +163,24 @@ async def test_a_failing_command_is_its_callers_alone(backend: Backend, world: R
         assert answer.run_id == good
 
 
+async def test_connecting_reads_no_file(
+    real_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """redis-py looks up its own version on disk, in the event loop, unless it is told."""
+    async with real_backend.world() as world:
+        await world.runs.list()
+    looks: list[str] = []
+
+    def version(name: str) -> str:
+        looks.append(name)
+        return "0"
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    async with real_backend.world() as world:
+        await asyncio.gather(*(world.runs.list() for _ in range(30)))
+    assert looks == []
+
+
 async def test_the_first_calls_open_once(real_backend: Backend) -> None:
     with monitor(real_backend.url) as seen:
         world = real_backend.world()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections.abc import Mapping
 from typing import Any, Final
@@ -30,7 +31,8 @@ from redis_world.memory import memory_client, memory_sync_client
 __all__ = ["Source", "abandon", "close"]
 
 _OF_SENTINELS: Final = {
-    "protocol", "retry", "socket_timeout", "socket_connect_timeout", "socket_keepalive",
+    "driver_info", "protocol", "retry", "socket_timeout", "socket_connect_timeout",
+    "socket_keepalive",
 }  # fmt: skip
 _OF_ITS_OWN: Final = {"retry_on_error", "retry_on_timeout"}
 """Settings of a ready client that are not taken over."""
@@ -177,10 +179,21 @@ class Source:
             "socket_connect_timeout": self._config.connect_timeout,
             # Replies of one shape, whatever the server would rather speak.
             "protocol": 2,
+            **_driver_info(),
         }
         if self._place.kind != "unix":
             settings["socket_keepalive"] = True
         return settings
+
+
+@functools.cache
+def _driver_info() -> dict[str, Any]:
+    """What redis-py says of itself; by itself it reads that from disk for each connection."""
+    try:
+        from redis.driver_info import DriverInfo
+    except ImportError:  # of older releases, which read it once
+        return {}
+    return {"driver_info": DriverInfo()}
 
 
 def _no_retry() -> AsyncRetry:
@@ -218,6 +231,8 @@ def _client_like(client: redis.asyncio.Redis, **settings: Any) -> redis.asyncio.
         for name, value in pool.connection_kwargs.items()
         if name not in _OF_ITS_OWN and "maint_notifications" not in name
     }
+    if not {"server", "lib_name", "lib_version"} & set(known):
+        known = {**_driver_info(), **known}
     kwargs = {**known, "protocol": 2, "retry": _no_retry(), **settings}
     # The embedded server has no transport below its connections.
     kind = redis.asyncio.BlockingConnectionPool if "server" in kwargs else WirePool
