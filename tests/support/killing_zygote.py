@@ -25,6 +25,7 @@ from vercel.workflow._internal import runtime
 
 from redis_world.messages import run_of
 from redis_world.vercel import VercelWorld, use_redis_world
+from redis_world.vercel.log_cache import DEFAULT_BYTES
 from redis_world.vercel.outbox import Ahead
 from redis_world.worker import Continuation, Handler
 from support.killing_points import Job, Killer
@@ -125,7 +126,9 @@ async def _work(job: Job) -> None:
     if job.forgets:
         for topic, handler in adapter.handlers.items():
             adapter.handlers[topic] = _forgetful(adapter, handler, job.forgets)
-    worker = adapter.worker(concurrency=CONCURRENCY, lease=LEASE)
+    # Every second one replays from the logs that it has kept, the others from Redis alone.
+    log_cache = DEFAULT_BYTES if os.getpid() % 2 else 0
+    worker = adapter.worker(concurrency=CONCURRENCY, lease=LEASE, log_cache=log_cache)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     await worker.run()

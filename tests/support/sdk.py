@@ -25,6 +25,7 @@ from vercel.workflow._internal import world as sdk_world
 from redis_world import RedisWorld
 from redis_world.models import Run as StoredRun
 from redis_world.vercel import VercelWorld, use_redis_world
+from redis_world.vercel.log_cache import DEFAULT_BYTES
 from support import sdk_bootstrap, sdk_files
 from support import sdk_flows as flows
 
@@ -67,6 +68,7 @@ class Site:
     kind: str
     url: str
     namespace: str
+    log_cache: int = DEFAULT_BYTES
 
     @property
     def is_memory(self) -> bool:
@@ -77,7 +79,7 @@ class Site:
         """Make this server the SDK's World; where no worker processes are, work here."""
         with kept_world():
             adapter = attach(use_redis_world(self.url, namespace=self.namespace))
-            worker = adapter.worker(shutdown_timeout=5.0)
+            worker = adapter.worker(shutdown_timeout=5.0, log_cache=self.log_cache)
             working = asyncio.create_task(worker.run()) if self.is_memory else None
             try:
                 yield adapter
