@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
+from unittest.mock import patch
 
 from figures_base import (
     Figure,
@@ -26,7 +27,9 @@ from figures_base import (
     script_stats,
 )
 from peers.base import MissingError
-from peers.environments import Ask, program
+from peers.commands import run
+from peers.environments import ROOT as ENVIRONMENTS
+from peers.environments import Ask, environment, program
 from peers.servers import private_redis
 from redis import Redis
 
@@ -36,20 +39,31 @@ __all__ = ["FIGURES"]
 
 PYTHON: Final = Path(sys.executable)
 HERE: Final = Path(__file__).resolve().parent
+GIT_TIMEOUT: Final = 60.0
 
 
 # -- idle worker ---------------------------------------------------------------------------
 
 MESSAGES: Final = 50
+IDLE_WORKERS: Final = 60
+
+
+def _latencies(workers: int) -> list[float]:
+    """Milliseconds from the send of a message until the handler of an idle worker begins."""
+    found: list[float] = []
+    with (
+        patch.dict(os.environ, {"BENCH_WORKERS": str(workers)}),
+        private_redis() as server,
+        program(PYTHON, "queue_redis_world.py", server.url) as ask,
+    ):
+        while len(found) < MESSAGES:
+            found += [seconds * 1000 for seconds in ask({"jobs": 1})["latencies"]]
+    return sorted(found[:MESSAGES])
 
 
 def idle_worker() -> Measured:
     """From the send of a message until the handler of an idle worker begins."""
-    latencies: list[float] = []
-    with private_redis() as server, program(PYTHON, "queue_redis_world.py", server.url) as ask:
-        while len(latencies) < MESSAGES:
-            latencies += [seconds * 1000 for seconds in ask({"jobs": 1})["latencies"]]
-    latencies = sorted(latencies[:MESSAGES])
+    latencies = _latencies(1)
     return Measured(
         median(latencies),
         "ms",
@@ -57,6 +71,18 @@ def idle_worker() -> Measured:
         f" half a second apart: {latencies[0]:.2f} to {latencies[-1]:.2f} ms, 90 % below"
         f" {latencies[MESSAGES * 9 // 10]:.2f} ms.",
         {"ms": rounded(latencies, 3)},
+    )
+
+
+def idle_workers() -> Measured:
+    """The same, with many idle workers."""
+    one, many = _latencies(1), _latencies(IDLE_WORKERS)
+    return Measured(
+        median(many) / median(one),
+        "x",
+        f"Time from send to handler, with {IDLE_WORKERS} idle workers against one:"
+        f" {median(many):.2f} against {median(one):.2f} ms.",
+        {"one": rounded(one, 3), "many": rounded(many, 3)},
     )
 
 
@@ -251,8 +277,99 @@ def sdk_gather() -> Measured:
     )
 
 
+# -- long logs -----------------------------------------------------------------------------
+
+SHORT, LONG = 20, 300
+LOG_ROUNDS: Final = 3
+EARLIER: Final = os.environ.get("BENCH_EARLIER", "adcc57e")
+"""The commit that is measured beside this one: its replays read whole logs."""
+
+
+class _Replays(NamedTuple):
+    """What a step of a workflow takes of the processors, in ms."""
+
+    worker: float
+    server: float
+
+
+def _earlier() -> Path:
+    """The interpreter of an environment with the earlier commit."""
+    name = f"redis-world-{EARLIER}"
+    source = ENVIRONMENTS / f"{name}-source"
+    if not source.exists():
+        source.mkdir(parents=True)
+        archive = source / "source.tar"
+        top = HERE.parent
+        run(["git", "-C", top, "archive", "-o", archive, EARLIER], timeout=GIT_TIMEOUT)
+        run(["tar", "-xf", archive, "-C", source], timeout=GIT_TIMEOUT)
+    return environment(name, [f"redis-world[vercel] @ {source.as_uri()}"])
+
+
+def _replays(python: Path) -> dict[int, _Replays]:
+    """Workflows of sequential steps, a short and a long one; each the median of its rounds."""
+    with (
+        private_redis() as server,
+        control(server) as client,
+        program(python, str(HERE / "figures_sdk.py"), server.url) as ask,
+    ):
+
+        def replay(steps: int) -> _Replays:
+            before = cpu_seconds(client)
+            answer = ask({"workflow": "sequence", "steps": steps})
+            each = 1000 / steps
+            return _Replays(answer["cpu"] * each, (cpu_seconds(client) - before) * each)
+
+        sides = (lambda: replay(SHORT), lambda: replay(LONG))
+        replay(SHORT)
+        found = alternate(LOG_ROUNDS, *sides)
+    return {
+        steps: _Replays(*(median(each) for each in zip(*rounds, strict=True)))
+        for steps, rounds in zip((SHORT, LONG), found, strict=True)
+    }
+
+
+@cache
+def _own_replays() -> dict[int, _Replays]:
+    return _replays(PYTHON)
+
+
+@cache
+def _earlier_replays() -> dict[int, _Replays]:
+    return _replays(_earlier())
+
+
+def long_log() -> Measured:
+    """What a step of a long workflow costs Redis, against one of a short one."""
+    own = _own_replays()
+    short, long = own[SHORT].server, own[LONG].server
+    return Measured(
+        long / short,
+        "x",
+        f"Redis's processor time per step, of a workflow of {LONG} steps against one of {SHORT}:"
+        f" {long:.2f} against {short:.2f} ms.",
+        {str(steps): each._asdict() for steps, each in own.items()},
+    )
+
+
+def against_earlier(steps: int) -> Measured:
+    """What a step costs its worker, against the earlier commit."""
+    own, earlier = _own_replays()[steps], _earlier_replays()[steps]
+    return Measured(
+        own.worker / earlier.worker,
+        "x",
+        f"Processor time of the worker per step of a workflow of {steps} steps, against commit"
+        f" {EARLIER}: {own.worker:.2f} against {earlier.worker:.2f} ms. Redis's:"
+        f" {own.server:.2f} against {earlier.server:.2f} ms.",
+        {"own": own._asdict(), "earlier": earlier._asdict()},
+    )
+
+
 FIGURES: Final[tuple[Figure, ...]] = (
     Figure("idle_worker", "<= 2", idle_worker),
+    Figure("idle_workers", "<= 1.3", idle_workers),
+    Figure("sdk.long_log", "<= 1.3", long_log),
+    Figure("sdk.short_against_earlier", "<= 0.8", partial(against_earlier, SHORT)),
+    Figure("sdk.long_against_earlier", "<= 0.55", partial(against_earlier, LONG)),
     Figure("processes", "", processes),
     Figure("sdk.round_trips", "<= 5", lambda: _sequence()[0]),
     Figure("sdk.step", "", lambda: _sequence()[1]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,8 +23,10 @@ async def work(url: str, handle: Handle) -> None:
         del attempt, queue_name, message_id
         handle(payload["batch"], payload["number"], payload["of"])
 
-    async with RedisWorld(url) as world:
-        await Worker(world, {TOPIC: handler}, concurrency=CONCURRENCY).run()
+    async with RedisWorld(url) as world, asyncio.TaskGroup() as group:
+        for _ in range(int(os.environ.get("BENCH_WORKERS", "1"))):
+            worker = Worker(world, {TOPIC: handler}, concurrency=CONCURRENCY)
+            group.create_task(worker.run())
 
 
 @asynccontextmanager
