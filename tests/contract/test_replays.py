@@ -60,7 +60,7 @@ async def test_it_reads_more_than_a_page(world: RedisWorld) -> None:
     assert [event.correlation_id for event in replay.events] == [f"s{n}" for n in range(1200)]
 
 
-# Contract: 4.removal
+# Contract: 5.nothing left behind
 async def test_another_run_of_the_same_id_is_read_anew(clocked: Clocked) -> None:
     """The clock stands still: nothing but the requests tells the one from the other."""
     world, _ = clocked
