@@ -62,7 +62,7 @@ class Lookout:
         Args:
             partitions: where.
             asleep: where the worker sleeps, and in how many seconds it looks there again.
-            now: when the look began.
+            now: when its answer came.
             rest: in how many seconds it looks again at the others.
         """
         # After a look at many at a time each of them gets a time of its own.
@@ -74,6 +74,6 @@ class Lookout:
             self._missed.discard(partition)
             self._looks[partition] = now + (rest if seconds is None else seconds)
 
-    def next_look(self) -> float:
-        """When there is something to look at."""
-        return min(self._looks.values())
+    def next_look(self, now: float) -> float:
+        """When the next partition is to be looked at, besides those that are already."""
+        return min((at for at in self._looks.values() if at > now), default=now + _MOST_SECONDS)

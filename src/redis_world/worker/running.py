@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 1.0
 """The rest between two looks where no hint can come."""
-_LONG_SECONDS: Final = 3600.0
-"""The wait for a slot, of which the worker is told."""
 _FAREWELL_SECONDS: Final = 1.0
 """How long a worker that stops tries to tell that no message need wake it."""
 _TERM: Final = 1.25
@@ -214,13 +212,13 @@ class Running:
         lookout.hear(hints.heard())
         places = lookout.due(now)
         if not places:
-            await hints.wait(lookout.next_look() - now)
+            await hints.wait(lookout.next_look(now) - now)
             return
         taken = self._slots.take(MAX_CLAIM)
         if not taken:
             await self._hand_on(topic, lookout.missed(now))
             self._slots.call_when_free(hints.notify)
-            await hints.wait(_LONG_SECONDS)
+            await hints.wait(lookout.next_look(now) - now)
             return
         rest = await self._claim(topic, places, taken, leases, hints, lookout)
         if rest > 0:
@@ -236,8 +234,7 @@ class Running:
         lookout: Lookout,
     ) -> float:
         """Claim as many messages as there are slots taken; returns how long to rest then."""
-        now = time.monotonic()
-        ends = now + self._settings.lease
+        ends = time.monotonic() + self._settings.lease
         # Whom no hint can reach looks every second.
         look = self._look_seconds if hints.is_confirmed else None
         try:
@@ -258,7 +255,7 @@ class Running:
         rest = 0.0 if claim.messages or claim.more else _POLL_SECONDS
         if claim.wait is not None:
             rest = min(rest, claim.wait)
-        lookout.looked(places, claim.asleep, now, rest)
+        lookout.looked(places, claim.asleep, time.monotonic(), rest)
         return 0.0
 
     async def _hand_on(self, topic: str, partitions: Iterable[int]) -> None:
