@@ -8,10 +8,13 @@
 --
 -- One that is gone, or that its process keeps from looking, costs the message that was to wake it
 -- no more than the next look of another one. When its own look is overdue it is passed over.
+--
+-- Others rely on the look of a sleeper. So one that will not look, for want of room or because it
+-- stops, leaves the set, and somebody else is told of what comes next.
 
 local OVERDUE = 1000
 
--- Wakes one sleeper, but not the worker `but`.
+-- Wakes one sleeper, but not the worker `but`; whether there was one.
 local function hint(base, topic, at, but)
   local sleepers = topic_key(base, topic, 'sleepers')
   local first, passed = redis.call('ZPOPMIN', sleepers), nil
@@ -25,6 +28,7 @@ local function hint(base, topic, at, but)
   if first[1] then
     redis.pcall('PUBLISH', worker_channel(base, topic, first[1]), '')
   end
+  return first[1] ~= nil
 end
 
 -- The first sleeper that looks again by itself, leaving out a worker: when.
@@ -58,4 +62,13 @@ local function sleep(base, topic, at, worker, look, upcoming)
   end
   local reply = redis.pcall('ZADD', topic_key(base, topic, 'sleepers'), ends, worker)
   return type(reply) == 'table' and reply.err and '' or ends
+end
+
+-- Lets a worker sleep no longer. Another one is told of what is due, or comes before any of them
+-- looks again, at `upcoming`.
+local function leave(base, topic, at, worker, upcoming)
+  redis.call('ZREM', topic_key(base, topic, 'sleepers'), worker)
+  if upcoming ~= '' then
+    announce(base, topic, at, upcoming)
+  end
 end

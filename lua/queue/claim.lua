@@ -8,7 +8,7 @@
 -- A receipt begins with the worker's id, `/` behind it; `spot` is chance, from 0 to 1.
 --
 -- With `look` a worker that has room for more than it got sleeps: until a message wakes it, or for
--- at most so many ms. If it got all that it has room for and left others, another worker is woken.
+-- at most so many ms. If it has not, another worker is told of what is left, or comes next.
 --
 -- KEYS: due, declined, leased, held
 -- ARGV: base, topic, resend, receipt, limit, max_bytes, lease, serialize, max_lost, spot, look
@@ -155,9 +155,6 @@ if first[1] then
   first = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')
 end
 local upcoming = first[2] or ''
-if upcoming ~= '' and tonumber(upcoming) <= tonumber(at) then
-  hint(base, topic, at, worker)
-end
 if #messages > 0 and (not next_lease or tonumber(deadline) < tonumber(next_lease)) then
   next_lease = deadline
 end
@@ -168,5 +165,7 @@ local is_more = is_cut or is_full
 local asleep_until = ''
 if look ~= '' and not is_more and #messages < wanted then
   asleep_until = sleep(base, topic, at, worker, look, upcoming)
+elseif look ~= '' then
+  leave(base, topic, at, worker, upcoming)
 end
 return { 'OK', at, upcoming, is_more and '1' or '', messages, dropped, asleep_until }

@@ -32,8 +32,9 @@ redis.call('HSET', message, 'due_at', due_at, 'last_op', op, 'postponed_since', 
 redis.call('ZADD', due, due_at, message_id)
 redis.call('ZADD', declined, since, message_id)
 unhold(base, ended.run, message_id)
-if is_new then
-  -- Others are to look at once.
-  hint(base, topic, at, worker)
+-- Another worker is to look at once; it knows then when the message is due again. If there is none,
+-- this one has to.
+if not (is_new and hint(base, topic, at, worker)) then
+  announce(base, topic, at, due_at)
 end
 return { 'OK' }

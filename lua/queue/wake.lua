@@ -1,7 +1,7 @@
--- Hands on what has woken a worker that has no room: another one is woken, if there is something
--- for it.
+-- Hands on what has woken a worker, or was to, when it has no room or stops: it sleeps no longer,
+-- and another one is told of what is there for it.
 --
--- KEYS: due, declined
+-- KEYS: due, leased, declined
 -- ARGV: base, topic, worker
 -- Returns: OK
 --
@@ -10,8 +10,16 @@
 -- @include lib/sleepers
 
 local at = now()
-local first = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
-if first and (tonumber(first) <= tonumber(at) or redis.call('ZCARD', declined) > 0) then
-  hint(base, topic, at, worker)
+local upcoming = ''
+for _, set in ipairs({ due, leased }) do
+  local first = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
+  if first and (upcoming == '' or tonumber(first) < tonumber(upcoming)) then
+    upcoming = first
+  end
 end
+if redis.call('ZCARD', declined) > 0 then
+  -- Somebody may have it before its time.
+  upcoming = at
+end
+leave(base, topic, at, worker, upcoming)
 return { 'OK' }

@@ -18,11 +18,11 @@ from redis_world.keys import Keys
 from redis_world.messages import Message
 from redis_world.scatter import Calls, raise_worst
 
-__all__ = ["NO_ANSWER", "Claim", "Claims"]
+__all__ = ["CLAIM_SECONDS", "NO_ANSWER", "Claim", "Claims"]
 
 logger = logging.getLogger(__name__)
 
-_CLAIM_SECONDS: Final = 1.0
+CLAIM_SECONDS: Final = 1.0
 """How long a claim waits, while nothing comes from those partitions where messages are."""
 _RELEASE_SECONDS: Final = 2.0
 """How long messages that came too late lie there for the next claim."""
@@ -44,12 +44,16 @@ class Claim:
         wait: seconds until the next message or lease is due; None if there is none.
         asleep: the partitions in which a message wakes the worker, with the seconds after which it
             looks there by itself. In all others it has to look before it sleeps.
+        told: the partitions in which another worker was told of what this one has no room for.
+        lost: the partitions that have not answered.
     """
 
     messages: list[Message]
     more: bool
     wait: float | None
     asleep: Mapping[int, float] = field(default_factory=dict)
+    told: frozenset[int] = frozenset()
+    lost: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,20 +106,30 @@ class Claims:
         return [each.message for each in good]
 
     def is_under_way(self, topic: str, keys: Keys) -> bool:
-        """Whether a claim whose caller went on without it may still lease messages there."""
-        return bool(self._claims.late((topic, keys.number)))
+        """Whether a look or a claim whose caller went on without it has not ended there."""
+        place = (topic, keys.number)
+        return bool(self._claims.late(place) or self._looks.late(place))
 
     async def look(
-        self, topic: str, looks: Mapping[Keys, Callable[[], Coroutine[Any, Any, A]]]
+        self,
+        topic: str,
+        looks: Mapping[Keys, Callable[[], Coroutine[Any, Any, A]]],
+        *,
+        limit: float | None = None,
     ) -> Found[A]:
         """Look into the partitions, except into those where a claim is still under way.
+
+        Args:
+            topic: whose messages.
+            looks: a look for each partition.
+            limit: seconds that it waits at most.
 
         Raises:
             WorldError: no partition has answered.
         """
-        busy = {keys for keys in looks if self.is_under_way(topic, keys)}
+        busy = {keys for keys in looks if self._claims.late((topic, keys.number))}
         free = {keys: look for keys, look in looks.items() if keys not in busy}
-        found = await self._ask(self._looks, topic, free) if free else Found({}, {})
+        found = await self._ask(self._looks, topic, free, limit) if free else Found({}, {})
         if not free:
             await self._wait_for_any(topic, busy)
         return Found(found.answers, {**found.lost, **dict.fromkeys(busy, NO_ANSWER)})
@@ -141,7 +155,7 @@ class Claims:
             return claim
 
         calls = {keys: with_end(call) for keys, call in claims.items()}
-        found = await self._ask(self._claims, topic, calls, limit=_CLAIM_SECONDS)
+        found = await self._ask(self._claims, topic, calls, limit=CLAIM_SECONDS)
         return Found({keys: each.claim for keys, each in found.answers.items()}, found.lost)
 
     async def whole(self, claiming: Coroutine[Any, Any, Claim]) -> Claim:

@@ -7,19 +7,18 @@ import contextlib
 import logging
 import random
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from redis_world.claims import NO_ANSWER, Claim, Claims, Found
+from redis_world.claims import CLAIM_SECONDS, NO_ANSWER, Claim, Claims, Found
 from redis_world.codec import MAX_BYTES, Duration, to_duration_ms
 from redis_world.connection import Connection
 from redis_world.errors import (
     InvalidInputError,
     MessageNotFoundError,
     WorldError,
-    WorldUnavailableError,
 )
 from redis_world.ids import MAX_SLOT, IdFactory, new_request_id
 from redis_world.keys import Keys
@@ -280,39 +279,65 @@ class Queue:
         late = self._claims_of_this_loop()
         if messages := late.take(topic, limit, worker):
             return Claim(messages=messages, more=True, wait=None)
-        if partitions is not None and _ROOM_FOR_EACH * (len(places) - 1) < limit:
-            return await self._claim_from_few(late, places, topic, limit, by)
-        return await self._claim_from_many(late, places, topic, limit, by)
+        if partitions is None:
+            claim, lost = await self._claim_from_many(late, places, topic, limit, by)
+            self._tell_lost(places, lost)
+            return claim
+        return await self._claim_where_told(late, places, topic, limit, by)
+
+    async def _claim_where_told(
+        self, late: Claims, places: Sequence[Keys], topic: str, limit: int, by: _Claimant
+    ) -> Claim:
+        """Claim from some partitions, and do not wait for what is under way there."""
+        asked = [keys for keys in places if not late.is_under_way(topic, keys)]
+        lost = {keys: NO_ANSWER for keys in places if keys not in asked}
+        claim = Claim([], more=False, wait=None)
+        try:
+            if asked and _ROOM_FOR_EACH * (len(asked) - 1) < limit:
+                claim, unanswered = await self._claim_from_few(late, asked, topic, limit, by)
+            elif asked:
+                claim, unanswered = await self._claim_from_many(
+                    late, asked, topic, limit, by, CLAIM_SECONDS
+                )
+            else:
+                unanswered = {}
+        except WorldError as error:
+            self._tell_lost(places, {**lost, **dict.fromkeys(asked, str(error))})
+            if len(self._lost) == len(self._connection.partitions):
+                raise
+            return replace(claim, lost=frozenset(keys.number for keys in places))
+        lost.update(unanswered)
+        self._tell_lost(places, lost)
+        return replace(claim, lost=frozenset(keys.number for keys in lost))
 
     async def _claim_from_few(
         self, late: Claims, places: Sequence[Keys], topic: str, limit: int, by: _Claimant
-    ) -> Claim:
+    ) -> tuple[Claim, Mapping[Keys, str]]:
         """Claim from each an equal share: a look before it would cost as much."""
         share = limit // len(places)
         by = by._replace(max_bytes=_BYTES_AT_ONCE // len(places))
-        free = [keys for keys in places if not late.is_under_way(topic, keys)]
-        found = Found[Claim]({}, {})
-        if free:
-            calls = {keys: partial(self._claim_from, keys, topic, share, by) for keys in free}
-            try:
-                found = await late.claim(topic, calls, lease=int(by.lease_ms) / 1000)
-            except WorldUnavailableError as error:
-                found = Found({}, dict.fromkeys(free, str(error)))
-                self._tell_lost(places, found.lost)
-                if len(self._lost) == len(self._connection.partitions):
-                    raise
-        silent = {keys: NO_ANSWER for keys in places if keys not in free}
-        self._tell_lost(places, {**found.lost, **silent})
-        return _joined([*found.answers.values()])
+        calls = {keys: partial(self._claim_from, keys, topic, share, by) for keys in places}
+        found = await late.claim(topic, calls, lease=int(by.lease_ms) / 1000)
+        return _joined([*found.answers.values()]), found.lost
 
     async def _claim_from_many(
-        self, late: Claims, places: Sequence[Keys], topic: str, limit: int, by: _Claimant
-    ) -> Claim:
-        """Look into partitions, and claim from each a share of what can be had."""
+        self,
+        late: Claims,
+        places: Sequence[Keys],
+        topic: str,
+        limit: int,
+        by: _Claimant,
+        seconds: float | None = None,
+    ) -> tuple[Claim, Mapping[Keys, str]]:
+        """Look into partitions, at most for so long, and claim from each a share of what is there.
+
+        Returns:
+            What was claimed, and why some partitions did not answer.
+        """
         asleep: dict[int, float] = {}
         for _ in range(_CLAIM_TRIES):
             by = by._replace(spot=_chance(), max_bytes=_BYTES_AT_ONCE)
-            looks = await self._look_into(late, places, topic, limit, by)
+            looks = await self._look_into(late, places, topic, limit, by, seconds)
             asleep = {
                 keys.number: _seconds_until(reply[4], reply[2])
                 for keys, reply in looks.answers.items()
@@ -328,13 +353,12 @@ class Queue:
                 },
                 lease=int(by.lease_ms) / 1000,
             )
-            self._tell_lost(places, {**looks.lost, **found.lost})
             claims = [*found.answers.values()]
             # What was seen others may have taken meanwhile.
             if not claims or any(claim.messages for claim in claims):
                 break
         looked = Claim([], more=more and bool(claims), wait=wait, asleep=asleep)
-        return _joined([looked, *claims])
+        return _joined([looked, *claims]), {**looks.lost, **found.lost}
 
     def _places(self, partitions: Collection[int] | None) -> list[Keys]:
         """The partitions of these numbers, in an order by chance."""
@@ -376,11 +400,16 @@ class Queue:
         )
 
     async def _look_into(
-        self, late: Claims, places: Sequence[Keys], topic: str, limit: int, by: _Claimant
+        self,
+        late: Claims,
+        places: Sequence[Keys],
+        topic: str,
+        limit: int,
+        by: _Claimant,
+        seconds: float | None,
     ) -> Found[list[Any]]:
-        return await late.look(
-            topic, {keys: partial(self._look, keys, topic, limit, by) for keys in places}
-        )
+        looks = {keys: partial(self._look, keys, topic, limit, by) for keys in places}
+        return await late.look(topic, looks, limit=seconds)
 
     @staticmethod
     def _share(
@@ -440,6 +469,7 @@ class Queue:
             more=reply[3] == b"1",
             wait=_seconds_until(upcoming, now) if upcoming else None,
             asleep={keys.number: _seconds_until(asleep_until, now)} if asleep_until else {},
+            told=frozenset() if asleep_until or by.look is None else frozenset({keys.number}),
         )
 
     async def ack(self, message: Message, *, follow_up: FollowUp | None = None) -> bool:
@@ -821,6 +851,7 @@ def _joined(claims: Sequence[Claim]) -> Claim:
         more=any(claim.more for claim in claims),
         wait=min((claim.wait for claim in claims if claim.wait is not None), default=None),
         asleep={n: seconds for claim in claims for n, seconds in claim.asleep.items()},
+        told=frozenset(number for claim in claims for number in claim.told),
     )
 
 

@@ -7,27 +7,21 @@ from __future__ import annotations
 
 from redis_world.connection import Connection
 
-__all__ = ["wake_another", "wake_no_more"]
+__all__ = ["hand_on"]
 
 
-async def wake_another(connection: Connection, topic: str, partition: int, worker: str) -> None:
-    """Hand on what has woken a worker that has no room: wake another one, if there is need.
+async def hand_on(connection: Connection, topic: str, partition: int, worker: str) -> None:
+    """Let a worker sleep no longer, and tell another one of what is there for it.
 
     Args:
         connection: to the namespace.
         topic: the topic of the messages.
-        partition: where the worker was woken.
+        partition: where the worker was woken, or was to look, and can't.
         worker: the worker.
     """
     keys = connection.partitions[partition]
     await connection.call(
         "queue/wake",
-        {part: keys.topic(topic, part) for part in ("due", "declined")},
+        {part: keys.topic(topic, part) for part in ("due", "leased", "declined")},
         {"base": keys.base, "topic": topic, "worker": worker},
     )
-
-
-async def wake_no_more(connection: Connection, topic: str, worker: str) -> None:
-    """Let no message wake a worker that stops."""
-    sleepers = [keys.topic(topic, "sleepers") for keys in connection.partitions]
-    await connection.execute(*(("ZREM", key, worker) for key in sleepers))

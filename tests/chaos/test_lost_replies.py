@@ -21,7 +21,7 @@ from redis_world.connection import sender
 from redis_world.lua import default_library, script_root
 from redis_world.models import BatchResult, CancelManyResult, EventResult
 from redis_world.queue import Enqueue, FollowUp, Message
-from redis_world.sleepers import wake_another
+from redis_world.sleepers import hand_on
 from redis_world.sweeper import elect
 from redis_world.testing import ManualClock, cutting_proxy
 from support.backends import KINDS, Backend
@@ -206,7 +206,7 @@ CLAIMS: Final[dict[str, Case]] = {
     "none": claiming(3, None),
     "after lost leases": claiming(3, lose_leases),
     "another worker is woken": Case(
-        "queue/wake", lambda world, _: wake_another(world.connection, TOPIC, 0, "w"), send_all
+        "queue/wake", lambda world, _: hand_on(world.connection, TOPIC, 0, "w"), send_all
     ),
 }
 

@@ -13,7 +13,7 @@ import pytest
 from redis_world import RedisWorld
 from redis_world.hints import Subscription
 from redis_world.queue import Claim, FollowUp, Message, Queue
-from redis_world.sleepers import wake_another, wake_no_more
+from redis_world.sleepers import hand_on
 from redis_world.testing import ManualClock
 from support.at_work import at_work
 from support.backends import Backend
@@ -143,7 +143,7 @@ async def test_one_whose_look_is_overdue_is_passed_over(clocked: Clocked) -> Non
 async def test_one_that_stops_is_woken_no_more(clocked: Clocked) -> None:
     world, _ = clocked
     async with asleep(world, "x", "y") as hints:
-        await wake_no_more(world.connection, TOPIC, "x")
+        await hand_on(world.connection, TOPIC, 0, "x")
         for number in range(3):
             await send(world, content(number))
         assert await woken(hints) == ["y"]
@@ -152,11 +152,11 @@ async def test_one_that_stops_is_woken_no_more(clocked: Clocked) -> None:
 async def test_what_one_has_no_room_for_is_handed_on(clocked: Clocked) -> None:
     world, _ = clocked
     async with asleep(world, "x", "y", "z") as hints:
-        await wake_another(world.connection, TOPIC, 0, "x")
+        await hand_on(world.connection, TOPIC, 0, "x")
         assert await woken(hints) == []
         await send(world, step("a"))
         first = await woken(hints)
-        await wake_another(world.connection, TOPIC, 0, *first)
+        await hand_on(world.connection, TOPIC, 0, *first)
         second = await woken(hints)
         assert len({*first, *second}) == 2
 
@@ -177,6 +177,37 @@ async def test_one_of_many_looks_when_a_message_is_due(clocked: Clocked) -> None
     # One that would be woken for it looks by itself.
     await clock.advance(9)
     assert list((await claim(world, "w0", look=20)).asleep.values()) == [1.0]
+
+
+# Contract: 7.postpone
+async def test_one_that_is_alone_looks_when_it_is_due_again(clocked: Clocked) -> None:
+    world, clock = clocked
+    await send(world, step("a"))
+    for turn in range(3):
+        (message,) = (await claim(world, "x", look=20)).messages
+        async with asleep(world, "x", look=20) as hints:
+            await world.queue.postpone(message, 0.3)
+            assert await woken(hints) == ["x"]
+            assert (await claim(world, "x", look=20)).asleep == {0: 0.3}, turn
+            await clock.advance(0.3)
+
+
+@pytest.mark.parametrize("act", ["is filled", "stops"])
+async def test_a_look_that_is_not_made_is_another_ones(clocked: Clocked, act: str) -> None:
+    """It was to look when the message is due; the others rely on it."""
+    world, clock = clocked
+    await send(world, step("a"), delay=10)
+    assert (await claim(world, "x", look=20)).asleep == {0: 10.0}
+    async with asleep(world, "y", "z", look=60) as hints:
+        await clock.advance(5)
+        if act == "stops":
+            await hand_on(world.connection, TOPIC, 0, "x")
+        else:
+            await send(world, step("b"))
+            await woken(hints)
+            assert len((await claim(world, "x", limit=1, look=20)).messages) == 1
+        (told,) = await woken(hints)
+        assert (await claim(world, told, look=60)).asleep == {0: 5.0}
 
 
 async def test_with_room_for_no_more_it_does_not_sleep(world: RedisWorld) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from redis_world import RedisWorld
 from redis_world.queue import Enqueue, FollowUp
-from redis_world.sleepers import wake_another
+from redis_world.sleepers import hand_on
 from redis_world.sweeper import elect
 from support.events import (
     attr_set,
@@ -136,7 +136,7 @@ async def _send(world: RedisWorld, run_id: str) -> None:
     ):
         await queue.send(QUEUE_NAME, payload, idempotency_key=key)
     await queue.claim_batch("__sleepy_wkf_workflow_", worker="w", look=1)
-    await wake_another(world.connection, TOPIC, 0, "w")
+    await hand_on(world.connection, TOPIC, 0, "w")
     acked, retried, returned = await queue.claim(TOPIC, limit=3)
     await queue.extend(acked)
     await queue.ack(acked, follow_up=FollowUp(delay=60))

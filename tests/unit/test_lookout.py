@@ -60,6 +60,16 @@ def test_what_it_has_no_room_for_is_handed_on_once() -> None:
     assert here.missed(8.0) == {1}
 
 
+def test_what_others_were_told_of_needs_no_word() -> None:
+    here = lookout(2)
+    here.looked([0, 1], {1: 3.0}, now=0.0, rest=0.0)
+    here.told({0})
+    assert here.due(0.0) == [0]
+    assert here.missed(0.0) == set()
+    here.hear([b"c0"])
+    assert here.missed(0.0) == {0}
+
+
 def test_with_nothing_to_come_it_waits_for_word() -> None:
     here = lookout(1)
     assert here.due(100.0) == [0]

@@ -16,6 +16,7 @@ from redis_world.connection import Connection
 from redis_world.errors import MessageNotFoundError, ScriptError, WorldUnavailableError
 from redis_world.testing import ManualClock, check_invariants
 from support import events as e
+from support.at_work import at_work
 from support.backends import Backend
 from support.queue_tools import content, wake
 from support.until import until
@@ -153,6 +154,33 @@ async def send_to(world: RedisWorld, places: set[int]) -> set[str]:
     for place in places:
         await world.queue.send(NAME, wake(runs[place]))
     return {runs[place] for place in places}
+
+
+@KINDS
+@pytest.mark.parametrize("script", ["", "queue/peek", "queue/claim"], ids=["all", "look", "claim"])
+@pytest.mark.parametrize("concurrency", [1, 2, 32])
+async def test_a_worker_goes_on_with_the_others(
+    wide: RedisWorld, trouble: Trouble, kind: str, script: str, concurrency: int
+) -> None:
+    handled: set[str] = set()
+
+    async def handle(payload: Any, **_: object) -> None:
+        await asyncio.sleep(0.005)
+        handled.add(payload["runId"])
+
+    async with at_work(wide, handle, concurrency=concurrency):
+        await asyncio.sleep(0.05)
+        trouble.begin(kind, 1, script=script)
+        sent: set[str] = set()
+        for count in (1, 1, 1, 6, 1, 1, 6, 1):
+            runs = {run_id for _ in range(count) for run_id in await send_to(wide, {0, 2})}
+            sent |= runs
+            async with asyncio.timeout(SOON):
+                await until(lambda: sent <= handled)  # noqa: B023 - waited for here
+        trouble.end()
+        (late,) = await send_to(wide, {1})
+        async with asyncio.timeout(SOON):
+            await until(lambda: late in handled)
 
 
 @WHERE

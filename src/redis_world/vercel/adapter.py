@@ -274,8 +274,11 @@ class VercelWorld(w.World):
             size += kept.size
         cursor = None
         if replay.mark is not None:
-            self.logs.put(run_id, KeptLog(events, replay.mark, size))
             cursor = event_cursor(replay.mark.slot)
+        if replay.mark is None or _is_to_be_deleted(replay.result):
+            self.logs.forget(run_id)
+        else:
+            self.logs.put(run_id, KeptLog(events, replay.mark, size))
         # The runtime gets a list of its own.
         page = w.PaginatedResult[w.Event](data=[*events], cursor=cursor, has_more=False)
         return replay.result, (run_id, page)
@@ -483,6 +486,11 @@ def _is_cancellation(data: w.Event) -> bool:
     if not isinstance(data, w.HookCreatedEvent | w.HookReceivedEvent):
         return False
     return (data.event_data.token or "").startswith(_CANCELLATION_TOKEN)
+
+
+def _is_to_be_deleted(result: EventResult) -> bool:
+    """Whether the user data of the run goes with its end, which may come in another process."""
+    return result.run is not None and result.run.attributes.get("$retention") == "0"
 
 
 def _is_of_workflow(data: w.Event) -> bool:

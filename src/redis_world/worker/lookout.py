@@ -54,6 +54,10 @@ class Lookout:
         """Where to look now."""
         return [partition for partition, at in self._looks.items() if at <= now]
 
+    def told(self, partitions: Collection[int]) -> None:
+        """Others were told of what is left there."""
+        self._missed |= {*partitions}
+
     def looked(
         self, partitions: Collection[int], asleep: Mapping[int, float], now: float, rest: float
     ) -> None:

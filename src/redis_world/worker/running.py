@@ -18,7 +18,7 @@ from redis_world.hints import Subscription
 from redis_world.ids import new_request_id
 from redis_world.queue import MAX_CLAIM, Claim, Message
 from redis_world.signals import HURRYING, stopped_by_signals
-from redis_world.sleepers import wake_another, wake_no_more
+from redis_world.sleepers import hand_on
 from redis_world.sweeper import elect
 from redis_world.worker.delivery import RELEASED, Call, Delivery
 from redis_world.worker.leases import Leases
@@ -84,6 +84,7 @@ class Running:
         self._released = 0
         self._outage = world.connection.outage
         self._look_seconds = 0.0
+        self._handing_on: set[asyncio.Task[None]] = set()
         self._leases: Leases | None = None
 
     def stop(self) -> None:
@@ -121,8 +122,8 @@ class Running:
             await self._until_stopped(loops)
         finally:
             self._is_stopping = True
-            for loop in loops:
-                loop.cancel()
+            for task in (*loops, *self._handing_on):
+                task.cancel()
             try:
                 await self._drain(leases, loops)
             finally:
@@ -200,8 +201,8 @@ class Running:
                     await leases.can_claim()
                     await self._look(topic, leases, lookout, hints)
             except asyncio.CancelledError:
-                # The hints that have come, and those that come until it is known, are others'.
-                await self._sleep_no_more(topic, lookout, hints)
+                # Behind it no hint is for this worker; one that has come is handed on with it.
+                await self._sleep_no_more(topic)
                 raise
 
     async def _look(
@@ -216,8 +217,9 @@ class Running:
             return
         taken = self._slots.take(MAX_CLAIM)
         if not taken:
-            await self._hand_on(topic, lookout.missed(now))
             self._slots.call_when_free(hints.notify)
+            # Beside: a node that hangs must not keep it from a slot that becomes free.
+            self._hand_on(topic, lookout.missed(now))
             await hints.wait(lookout.next_look(now) - now)
             return
         rest = await self._claim(topic, places, taken, leases, hints, lookout)
@@ -255,23 +257,32 @@ class Running:
         rest = 0.0 if claim.messages or claim.more else _POLL_SECONDS
         if claim.wait is not None:
             rest = min(rest, claim.wait)
-        lookout.looked(places, claim.asleep, time.monotonic(), rest)
+        lookout.looked({*places} - claim.lost, claim.asleep, time.monotonic(), rest)
+        lookout.looked(claim.lost, {}, time.monotonic(), _POLL_SECONDS)
+        lookout.told(claim.told)
         return 0.0
 
-    async def _hand_on(self, topic: str, partitions: Iterable[int]) -> None:
-        """Have others woken for what this worker has no room for."""
-        connection = self._world.connection
-        calls = [wake_another(connection, topic, each, self._id) for each in partitions]
-        # Without the server they find it at their own looks.
-        await asyncio.gather(*calls, return_exceptions=True)
+    def _hand_on(self, topic: str, partitions: Iterable[int]) -> None:
+        """Have others told of what this worker has no room for."""
+        for partition in partitions:
+            call = hand_on(self._world.connection, topic, partition, self._id)
+            task = asyncio.create_task(call, name="hand on")
+            self._handing_on.add(task)
+            task.add_done_callback(self._handed_on)
 
-    async def _sleep_no_more(self, topic: str, lookout: Lookout, hints: Subscription) -> None:
-        """Be woken for nothing more; without the server there is nobody to be woken by."""
-        with contextlib.suppress(WorldError, TimeoutError):
+    def _handed_on(self, task: asyncio.Task[None]) -> None:
+        self._handing_on.discard(task)
+        if not task.cancelled():
+            task.exception()  # without the server others find it at their own looks
+
+    async def _sleep_no_more(self, topic: str) -> None:
+        """Be woken for nothing more; others have what this worker was to look at."""
+        connection = self._world.connection
+        calls = [hand_on(connection, topic, p.number, self._id) for p in connection.partitions]
+        # Without a server nobody is woken there.
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FAREWELL_SECONDS):
-                await wake_no_more(self._world.connection, topic, self._id)
-                lookout.hear(hints.heard())
-                await self._hand_on(topic, lookout.missed(time.monotonic()))
+                await asyncio.gather(*calls, return_exceptions=True)
 
     async def _claim_whole(
         self, topic: str, places: list[int], limit: int, look: float | None
@@ -376,7 +387,7 @@ class Running:
         stuck = [delivery for delivery in self._deliveries if delivery.is_handling]
         releases = [asyncio.create_task(delivery.abandon()) for delivery in stuck]
         settling = [each.task for each in self._deliveries if not each.is_handling]
-        last = [*releases, *settling, *loops]
+        last = [*releases, *settling, *loops, *self._handing_on]
         await _wait(last, _RELEASE_SECONDS)
         for task in last:
             task.cancel()
