@@ -46,9 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
         use_wheels_only()
 
 
-def pytest_xdist_auto_num_workers() -> int | None:
-    """More workers than cores: tests often wait, for servers, processes and clocks."""
-    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """More workers than cores: these tests often wait, for servers, processes and clocks."""
+    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or not config.getoption("--quick"):
         return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, (cores or 1) * 3 // 2)

@@ -30,9 +30,17 @@ from vercel.workflow._internal.worlds.local import LocalWorld
 from redis_world import RedisWorld, errors
 from redis_world.testing import memory_world
 from redis_world.vercel import VercelWorld, use_redis_world
+from redis_world.vercel.outbox import delivery
 from redis_world.vercel.translation import ENDED_AS_CONFLICT, ENDED_AS_EXPIRED, translate
 from support.backends import Backend
-from support.events import new_run, new_run_id, run_created, run_ended, step_created
+from support.events import (
+    attr_set,
+    new_run,
+    new_run_id,
+    run_created,
+    run_ended,
+    step_created,
+)
 from support.sdk import kept_world, until
 
 Make: TypeAlias = Callable[[], w.Event]
@@ -1114,3 +1122,48 @@ async def write_until_it_works(adapter: VercelWorld, run_id: str, chunk: bytes) 
         return False
 
     await until(write)
+
+
+# -- logs ----------------------------------------------------------------------------------
+
+
+async def replay(adapter: VercelWorld, run_id: str) -> list[w.Event]:
+    """The log, as a replay reads it."""
+    with delivery(NAME, is_replay=True):
+        await adapter.events_create(run_id, w.RunStartedEvent())
+        return (await adapter.events_list(run_id)).data
+
+
+async def test_a_replay_reads_a_kept_log_and_what_came_since(adapter: VercelWorld) -> None:
+    run_id = await new_run(adapter.world)
+    first = await replay(adapter, run_id)
+    await adapter.world.events.create(run_id, step_created("a"))
+    second = await replay(adapter, run_id)
+    assert [event.event_type for event in second[len(first) :]] == ["step_created"]
+    assert all(one is other for one, other in zip(first, second, strict=False))
+    # The runtime may do with its list what it likes.
+    second.clear()
+    assert len(await replay(adapter, run_id)) == len(first) + 1
+
+
+@pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
+async def test_the_log_of_a_run_that_is_over_is_forgotten(adapter: VercelWorld, end: str) -> None:
+    """Also when somebody else has ended it, once its next replay is refused."""
+    run_id = await new_run(adapter.world)
+    await replay(adapter, run_id)
+    assert adapter.logs.get(run_id) is not None
+    await adapter.world.events.create(run_id, run_ended(end))
+    with pytest.raises((w.EntityConflictError, w.RunExpiredError)):
+        await replay(adapter, run_id)
+    assert adapter.logs.get(run_id) is None
+
+
+# Contract: 5.run retention
+async def test_user_data_that_goes_with_the_end_is_not_kept(adapter: VercelWorld) -> None:
+    run_id = await new_run(adapter.world)
+    await replay(adapter, run_id)
+    attributes = attr_set({"$retention": "0"}, allowReservedAttributes=True)
+    await adapter.world.events.create(run_id, attributes)
+    assert len(await replay(adapter, run_id)) == 3
+    assert adapter.logs.get(run_id) is None
+    assert len(await replay(adapter, run_id)) == 3
