@@ -192,9 +192,9 @@ class Backend:
         with self._observing() as client:
             keys = list(client.scan_iter(count=1000))
             client.flushall()
-            if not self.is_memory:
+            if self.observer is not None and not self.is_memory:
                 # Tests count connections.
-                client.connection_pool.disconnect()
+                self.observer.connection_pool.disconnect()
         own = tuple(f"{{{name}{end}".encode() for name in self.namespaces for end in "}/")
         return [key for key in keys if not key.startswith(own)]
 
