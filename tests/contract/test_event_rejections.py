@@ -88,6 +88,7 @@ INVALID: dict[str, Any] = {
 
 
 # Contract: 4.bad input, 5.events of the World's own
+@pytest.mark.large
 @pytest.mark.parametrize("case", INVALID)
 async def test_a_malformed_event_stores_nothing(
     world: RedisWorld, backend: Backend, case: str

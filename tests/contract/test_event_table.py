@@ -118,6 +118,7 @@ async def run_state(world: RedisWorld, run_id: str) -> str:
 
 # Contract: 5.order of checks, 5.terminal runs, 5.nothing left behind, 4.conflicts
 # Contract: 5.run_created, 5.run_started, 5.resilient start, 5.ends of runs, 5.attr_set
+@pytest.mark.large
 @cells(RUN)
 async def test_a_run(
     world: RedisWorld, backend: Backend, event: str, state: str, outcome: Outcome
@@ -164,6 +165,7 @@ async def run_with(world: RedisWorld, paths: dict[str, list[e.Wire]], state: str
 
 # Contract: 5.terminal runs, 5.nothing left behind, 4.conflicts, 4.too early, 5.step_created
 # Contract: 5.step_started, 5.lazy start, 5.ends of steps, 5.step_retrying
+@pytest.mark.large
 @cells(STEP)
 async def test_a_step(
     world: RedisWorld, backend: Backend, event: str, state: str, outcome: Outcome

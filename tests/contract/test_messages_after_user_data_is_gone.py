@@ -83,6 +83,7 @@ def assert_bare(found: Message | DeadLetter, run_id: str, kind: str) -> None:
     assert found.idempotency_key == "k" or found.idempotency_key is None
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("cleaned", [False, True], ids=["at once", "after a sweep"])
 @pytest.mark.parametrize(
     ("place", "kind"),

@@ -51,6 +51,7 @@ async def test_two_namespaces_never_touch_each_others_keys(backend: Backend) -> 
         assert len(after_two) == len(part_of(after_two, first)) + len(part_of(after_two, second))
 
 
+@pytest.mark.large
 async def test_every_key_of_a_partition_has_one_hash_tag(backend: Backend) -> None:
     """So that each script is of one slot of a cluster, whatever names users choose."""
     namespace = backend.namespace()

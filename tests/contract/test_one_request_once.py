@@ -117,6 +117,7 @@ async def test_an_event_without_a_message(world: RedisWorld, name: str) -> None:
 
 
 # Contract: 1.rivals
+@pytest.mark.large
 @pytest.mark.parametrize("times", LOST.values(), ids=LOST)
 @pytest.mark.parametrize("name", EVENTS)
 async def test_an_event(world: RedisWorld, name: str, times: int) -> None:

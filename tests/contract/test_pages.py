@@ -188,6 +188,7 @@ def in_pages(items: list[object], limit: int) -> list[list[object]]:
     return [items[start : start + limit] for start in range(0, len(items), limit)]
 
 
+@pytest.mark.large
 @per_listing
 async def test_every_page_size_gives_everything_once(listing: Listing, world: RedisWorld) -> None:
     """Also at exact multiples: no empty page, and `has_more` only where there is more."""

@@ -123,6 +123,7 @@ def test_no_number_of_partitions(backend: Backend, number: int) -> None:
 
 
 # Contract: 6.runs, 6.pages
+@pytest.mark.large
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("limit", [1, 3, 5, 16, 100])
 async def test_runs_are_listed_as_one(wide: Clocked, order: Any, limit: int) -> None:
@@ -329,6 +330,7 @@ async def end_hook(world: RedisWorld, run_id: str, how: str) -> None:
 
 
 # Contract: 5.tokens across partitions
+@pytest.mark.large
 @pytest.mark.parametrize("owner_in", range(PARTITIONS))
 async def test_a_token_has_one_hook_wherever_they_lie(wide: Clocked, owner_in: int) -> None:
     world, _ = wide

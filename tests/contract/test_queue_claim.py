@@ -208,6 +208,7 @@ async def _lose_by_death(world: RedisWorld, clock: ManualClock, message: Message
 
 
 # Contract: 7.receipts
+@pytest.mark.large
 @pytest.mark.parametrize(
     "lose",
     [

@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "quick: of the quick part, although the rest of its folder is not",
         "slow: takes seconds, or tests a tool of the project; the quick part leaves it out",
-        "large: stores much or calls often; the quick part runs it on a real server alone",
+        "large: stores or calls much, or has many cases; in the quick part on a real server alone",
         "everywhere: on every server that a wheel brings, in the quick part, too",
         "needs(program): runs where this program is; the quick part leaves it out",
         "without(*kinds, why): does not run on servers of these kinds",
@@ -51,7 +51,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or not config.getoption("--quick"):
         return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, (cores or 1) * 3 // 2)
+    return 2 * (cores or 1)
 
 
 def pytest_ignore_collect(collection_path: object, config: pytest.Config) -> bool | None:

@@ -169,6 +169,7 @@ async def start(stage: Stage, *calls: tuple[str, tuple[Any, ...]]) -> None:
 
 
 # Contract: 7.lease, 7.failures
+@pytest.mark.slow
 async def test_a_looping_workflow_ends_its_process_and_counts_as_failed(stage: Stage) -> None:
     async with stage.backend.world(namespace=stage.namespace) as world:
         await start(stage, ("one_step", ("waiting",)))
@@ -243,7 +244,9 @@ async def test_a_stop_is_kept_whatever_handlers_do(stage: Stage, name: str, code
 
 
 @pytest.mark.parametrize("name", [slow("waiting"), slow("swallowing"), "blocking for ever"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, slow(signal.SIGINT)], ids=lambda each: each.name
+)
 async def test_a_second_signal_ends_it_at_once(
     stage: Stage, name: str, number: signal.Signals
 ) -> None:

@@ -404,6 +404,7 @@ def guarded_url() -> Iterator[str]:
         yield f"redis://:{PASSWORD}@{server.host}:{server.port}/0"
 
 
+@pytest.mark.slow
 async def test_a_killed_process_is_replaced(
     guarded_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

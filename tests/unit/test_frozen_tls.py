@@ -31,7 +31,7 @@ SCHEMES: Final = ("rediss", "rediss+cluster", "rediss+sentinel")
 IMPATIENT: Final[dict[str, Any]] = {
     "retry_timeout": 0, "connect_timeout": 0.1, "socket_timeout": 0.1,
 }  # fmt: skip
-ANSWERS: Final = (-1, 0, slow(1), slow(2), 3)
+ANSWERS: Final = (-1, slow(0), slow(1), slow(2), 3)
 """Before a connection freezes; -1: within the handshake."""
 
 

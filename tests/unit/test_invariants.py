@@ -261,6 +261,7 @@ async def test_a_world_with_everything_holds(backend: Backend) -> None:
         assert backend.dump() == before
 
 
+@pytest.mark.slow
 async def test_every_call_leaves_a_world_that_holds(world: RedisWorld) -> None:
     await exercise(world)
     await check_invariants(world)
@@ -798,6 +799,7 @@ async def test_damage_is_found(backend: Backend, client: Client, name: str) -> N
     assert [each for each in found if expected in each], found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [ONE], indirect=True)
 async def test_damage_is_found_on_a_real_server(backend: Backend, client: Client) -> None:
     missed = []
@@ -867,6 +869,7 @@ async def test_no_key_may_expire(rich: Rich) -> None:
     assert {key.removeprefix(BASE) for key in lasting} == told
 
 
+@pytest.mark.slow
 async def test_nothing_may_be_added_to_a_sorted_set_or_get_another_score(rich: Rich) -> None:
     unnoticed = set()
     for key, (type_, value, _) in rich.keys.items():

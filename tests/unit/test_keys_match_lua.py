@@ -154,6 +154,7 @@ def known_keys(keys: Keys) -> str:
     )
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("partitions", [1, 4])
 async def test_every_key_of_a_server_is_a_known_one(backend: Backend, partitions: int) -> None:
     """Scripts write no key that Python knows nothing of."""

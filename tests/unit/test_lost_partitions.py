@@ -18,6 +18,7 @@ from redis_world.testing import ManualClock, check_invariants
 from support import events as e
 from support.at_work import at_work
 from support.backends import Backend
+from support.marks import slow
 from support.queue_tools import content, wake
 from support.until import until
 
@@ -158,7 +159,7 @@ async def send_to(world: RedisWorld, places: set[int]) -> set[str]:
 
 @KINDS
 @pytest.mark.parametrize("script", ["", "queue/peek", "queue/claim"], ids=["all", "look", "claim"])
-@pytest.mark.parametrize("concurrency", [1, 2, 32])
+@pytest.mark.parametrize("concurrency", [1, slow(2), slow(32)])
 async def test_a_worker_goes_on_with_the_others(
     wide: RedisWorld, trouble: Trouble, kind: str, script: str, concurrency: int
 ) -> None:

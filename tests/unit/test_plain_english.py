@@ -34,6 +34,7 @@ def of_path(path: Path) -> str:
 # -- the package and the documents -----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_no_text_of_the_package_has_a_banned_word() -> None:
     found = [
         f"{text.place}: {word}\n    {' '.join(text.text.split())[:100]}"

@@ -135,6 +135,7 @@ SHAPES: Final = [
 ]
 
 
+@pytest.mark.large
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
 def test_a_world_in_processes_of_every_shape(
@@ -153,6 +154,7 @@ def test_a_world_in_processes_of_every_shape(
     asyncio.run(look())
 
 
+@pytest.mark.large
 async def test_threads_that_start_runs_beside_a_worker(backend: Backend) -> None:
     """Nothing fails, nothing stalls, and nothing is done twice."""
     world = backend.world()
@@ -301,6 +303,7 @@ def beside(backend: Backend) -> Iterator[Callable[[Awaitable[Any]], Any]]:
     loop.close()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("use", CHILDREN, ids=lambda use: use.__name__)
 def test_a_child_of_a_thread_beside_the_loop(
     backend: Backend,

@@ -62,6 +62,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [slow("memory"), ONE])
 def test_the_fixtures(project: pytest.Pytester, kind: str) -> None:
     if kind != "memory":

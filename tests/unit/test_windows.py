@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from support.command_line import environment
 
 PROGRAM = """
@@ -93,6 +95,7 @@ print("all is well")
 """
 
 
+@pytest.mark.slow
 def test_everything_is_imported_and_used_without_posix() -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(PROGRAM)],

@@ -23,6 +23,7 @@ from vercel import workflow as sdk
 from redis_world.testing import Server
 from redis_world.vercel import use_redis_world
 from support.command_line import environment
+from support.marks import slow
 from support.private_servers import any_kind, private_server
 from support.sdk import kept_world
 from support.until import until
@@ -134,6 +135,7 @@ async def worker(folder: Path, *options: str) -> AsyncIterator[Process]:
                 await adapter.aclose()
 
 
+@pytest.mark.slow
 async def test_a_child_that_a_step_forks_can_be_terminated(flows: Path) -> None:
     """It had its parent's handlers, and neither of them ended."""
     async with worker(flows) as started:
@@ -142,7 +144,7 @@ async def test_a_child_that_a_step_forks_can_be_terminated(flows: Path) -> None:
         assert (await started.ended())[0] == 0
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [slow(1), 2])
 async def test_each_line_of_a_json_log_parses(flows: Path, processes: int) -> None:
     options = ["--log-format", "json", "--log-level", "info", "--processes", str(processes)]
     async with worker(flows, *options) as started:

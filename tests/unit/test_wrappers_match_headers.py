@@ -16,6 +16,7 @@ from support.exercise import exercise, exercise_partitions
 Names = tuple[frozenset[str], frozenset[str]]
 
 
+@pytest.mark.slow
 async def test_wrappers_match_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[str, set[Names]] = {}
     original = Script.arrange
