@@ -1,6 +1,6 @@
 """RedisWorld answers as the contract in plain Python does, whatever is asked of it.
 
-`make chaos` runs the long form: 500 lives of 300 calls on every real server, and 50 on the
+`make chaos` runs the long form: 200 lives of 300 calls on every real server, and 20 on the
 embedded one, which takes ten seconds and more for each. They are led in parts, so that all
 workers share them. A life that fails is told call by call, less those that the failure does not
 need.
@@ -26,7 +26,7 @@ from support.queue_tools import NAME, TOPIC, content, health_check, step
 
 IS_LONG = os.environ.get("REDIS_WORLD_CHAOS") == "long"
 PARTS = 10 if IS_LONG else 1
-LIVES, MEMORY_LIVES = (50, 5) if IS_LONG else (8, 4)
+LIVES, MEMORY_LIVES = (20, 2) if IS_LONG else (8, 4)
 """In each part."""
 
 
