@@ -12,17 +12,35 @@
 -- Others rely on the look of a sleeper. So one that will not look, for want of room or because it
 -- stops, leaves the set, and somebody else is told of what comes next.
 
-local OVERDUE = 1000
+local OVERDUE, FORGOTTEN_AT_ONCE = 1000, 100
+
+local function is_overdue(look, at)
+  return tonumber(look) + OVERDUE < tonumber(at)
+end
+
+-- The sleeper that would look first, taken out: itself and its look; empty when there is none.
+-- Those that are overdue are forgotten, a bounded number at a time.
+local function take_first(sleepers, at)
+  local first = redis.call('ZPOPMIN', sleepers)
+  if not first[1] or not is_overdue(first[2], at) then
+    return first
+  end
+  local gone = redis.call('ZRANGE', sleepers, '-inf', later(at, -OVERDUE), 'BYSCORE',
+    'LIMIT', 0, FORGOTTEN_AT_ONCE)
+  if #gone > 0 then
+    redis.call('ZREM', sleepers, unpack(gone))
+  end
+  first = redis.call('ZPOPMIN', sleepers)
+  return first[1] and is_overdue(first[2], at) and {} or first
+end
 
 -- Wakes one sleeper, but not the worker `but`; whether there was one.
 local function hint(base, topic, at, but)
   local sleepers = topic_key(base, topic, 'sleepers')
-  local first, passed = redis.call('ZPOPMIN', sleepers), nil
-  while first[1] and (first[1] == but or tonumber(first[2]) + OVERDUE < tonumber(at)) do
-    passed = first[1] == but and first or passed
+  local first = take_first(sleepers, at)
+  if first[1] and first[1] == but then
+    local passed = first
     first = redis.call('ZPOPMIN', sleepers)
-  end
-  if passed then
     redis.call('ZADD', sleepers, passed[2], passed[1])
   end
   if first[1] then

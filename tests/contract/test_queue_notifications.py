@@ -140,6 +140,22 @@ async def test_one_whose_look_is_overdue_is_passed_over(clocked: Clocked) -> Non
         assert await woken(dead) == []
 
 
+async def test_any_number_of_dead_ones_is_passed_over(backend: Backend) -> None:
+    """In a bounded number of commands, of which a message needs no more than some."""
+    async with backend.world(library=ManualClock.library()) as world:
+        clock = await ManualClock(world).set()
+        key = world.connection.keys.topic(TOPIC, "sleepers")
+        dead = [each for number in range(250) for each in (number, f"w{number}")]
+        await world.connection.execute(("ZADD", key, *dead))
+        async with asleep(world, "x", look=HOUR) as hints:
+            await clock.advance(10)
+            woken_by = 0
+            while not await woken(hints):
+                await send(world, step(f"s{woken_by}"))
+                woken_by += 1
+        assert woken_by == 3
+
+
 async def test_one_that_stops_is_woken_no_more(clocked: Clocked) -> None:
     world, _ = clocked
     async with asleep(world, "x", "y") as hints:
