@@ -15,12 +15,14 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from redis_world.lua import default_library
+from redis_world.sleepers import hand_on
 from redis_world.sweeper import elect
 from redis_world.testing import ManualClock, check_invariants
 from support.backends import Backend, Servers
 from support.filling import Filler
 from support.limits import Lab, Size, use_partitions
 from support.metering import Cost, Meter
+from support.queue_tools import TOPIC
 
 IS_LONG: Final = os.environ.get("REDIS_WORLD_CHAOS") == "long"
 MB: Final = 1024 * 1024
@@ -156,6 +158,9 @@ async def do_everything(
             names = {"schema": "1", "partitions": "1", "writer": "w"}
             await world.connection.call("worlds/open", keys, names)
             await elect(world.connection, "w", 10)
+            for worker in ("w", "x"):
+                await world.queue.claim_batch(TOPIC, worker=worker, look=1)
+            await hand_on(world.connection, TOPIC, 0, "w")
             lab = Lab(world, await ManualClock(world).set(), fill, size, look)
             await lab.do_everything()
             await use_partitions(many, await ManualClock(many).set(), fill, size, look)

@@ -205,9 +205,6 @@ CLAIMS: Final[dict[str, Case]] = {
     "some": claiming(3),
     "none": claiming(3, None),
     "after lost leases": claiming(3, lose_leases),
-    "another worker is woken": Case(
-        "queue/wake", lambda world, _: hand_on(world.connection, TOPIC, 0, "w"), send_all
-    ),
 }
 
 
@@ -448,6 +445,9 @@ SWEEPS: Final[dict[str, Case]] = {
     "a step that is owed its message": sweeping("queue/pay_step", owe_a_step),
     "lost messages": sweeping("queue/mend", lose_messages, options=MORTAL),
     "a run without messages": sweeping("queue/unpark", park),
+    "another worker is woken": Case(
+        "queue/wake", lambda world, _: hand_on(world.connection, TOPIC, 0, "w"), send_all
+    ),
     "an election": Case("worlds/elect", lambda world, _: elect(world.connection, "w", 10)),
     "a record of a sweep": sweeping("worlds/swept", park),
 }
