@@ -56,6 +56,8 @@ def leftovers(client: redis.Redis, keys: Keys, run_ids: Collection[str]) -> list
         name = key.removeprefix(keys.base)
         of_run = _OF_FINISHED_RUNS.fullmatch(name)
         is_known = of_run["run"] in run_ids if of_run else bool(_OF_ALL.fullmatch(name))
+        # Workers that were killed sleep there until a message passes them over.
+        is_known = is_known or name.endswith(":sleepers")
         if not is_known and key != keys.meta and not key.startswith("effect:"):
             left.append(name)
     return sorted(left)
