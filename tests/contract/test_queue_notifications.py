@@ -181,6 +181,18 @@ async def test_what_one_has_no_room_for_is_handed_on(clocked: Clocked) -> None:
         assert len({*first, *second}) == 2
 
 
+async def test_a_postponed_message_is_handed_on(clocked: Clocked) -> None:
+    """Though it is not due yet: others may have it before its time."""
+    world, _ = clocked
+    await send(world, step("a"))
+    (message,) = (await claim(world, "y", limit=1)).messages
+    async with asleep(world, "x", "z") as hints:
+        await world.queue.postpone(message, HOUR)
+        first = await woken(hints)
+        await hand_on(world.connection, TOPIC, 0, *first)
+        assert len({*first, *await woken(hints)}) == 2
+
+
 # -- who takes care of what comes later ------------------------------------------------------
 
 

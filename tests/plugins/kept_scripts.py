@@ -45,7 +45,9 @@ class _KeptScripts:
         return self._runtime.execute(source, *args)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure() -> None:
+    """Before the coverage of Lua is measured, which watches what this runtime executes."""
     original = ScriptingCommandsMixin._get_server_runtime
 
     def get_server_runtime(mixin: ScriptingCommandsMixin, server: Any) -> Any:
