@@ -1,4 +1,5 @@
 -- @include lib/keys
+-- @include lib/sleepers
 
 -- Messages that workers have declined (contract, section 7, postpone). Such a message is due again
 -- later, and until then lies in the topic's `declined` too, since when it was first postponed. Its
@@ -26,6 +27,20 @@ local function with_decliner(decliners, worker)
   all[#all + 1] = worker
   local first = #all > MAX_DECLINERS and #all - KEPT_DECLINERS + 1 or 1
   return table.concat(all, ' ', first)
+end
+
+-- Wakes a sleeper that is none of the decliners; whether there was one.
+local function hint_another(base, topic, at, decliners)
+  local sleepers = topic_key(base, topic, 'sleepers')
+  for _, worker in ipairs(redis.call('ZRANGE', sleepers, later(at, -OVERDUE), '+inf', 'BYSCORE',
+      'LIMIT', 0, MAX_DECLINERS + 1)) do
+    if not is_among(worker, decliners) then
+      redis.call('ZREM', sleepers, worker)
+      redis.pcall('PUBLISH', worker_channel(base, topic, worker), '')
+      return true
+    end
+  end
+  return false
 end
 
 -- Whether a message may be offered to a worker before its time.

@@ -34,19 +34,12 @@ local function take_first(sleepers, at)
   return first[1] and is_overdue(first[2], at) and {} or first
 end
 
--- Wakes one sleeper, but not the worker `but`; whether there was one.
-local function hint(base, topic, at, but)
-  local sleepers = topic_key(base, topic, 'sleepers')
-  local first = take_first(sleepers, at)
-  if first[1] and first[1] == but then
-    local passed = first
-    first = redis.call('ZPOPMIN', sleepers)
-    redis.call('ZADD', sleepers, passed[2], passed[1])
-  end
+-- Wakes one sleeper, if there is one.
+local function hint(base, topic, at)
+  local first = take_first(topic_key(base, topic, 'sleepers'), at)
   if first[1] then
     redis.pcall('PUBLISH', worker_channel(base, topic, first[1]), '')
   end
-  return first[1] ~= nil
 end
 
 -- The first sleeper that looks again by itself, leaving out a worker: when.
@@ -55,6 +48,18 @@ local function next_look(base, topic, at, but)
   local looks = redis.call('ZRANGE', sleepers, later(at, -OVERDUE), '+inf', 'BYSCORE',
     'LIMIT', 0, 2, 'WITHSCORES')
   return looks[1] ~= but and looks[2] or looks[4]
+end
+
+-- When the next message of a topic is due, or its next lease ends; empty for none.
+local function next_time(due, leased)
+  local upcoming = ''
+  for _, set in ipairs({ due, leased }) do
+    local first = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
+    if first and (upcoming == '' or tonumber(first) < tonumber(upcoming)) then
+      upcoming = first
+    end
+  end
+  return upcoming
 end
 
 -- Tells of a message: one that is due now wakes a sleeper, and so does one that comes before any of

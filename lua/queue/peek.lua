@@ -20,13 +20,7 @@ end
 if count < tonumber(limit) then
   count = count + #offers(base, topic, worker, spot)
 end
-local upcoming = ''
-for _, set in ipairs({ due, leased }) do
-  local first = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
-  if first and (upcoming == '' or tonumber(first) < tonumber(upcoming)) then
-    upcoming = first
-  end
-end
+local upcoming = next_time(due, leased)
 local asleep_until = ''
 if look ~= '' and count == 0 then
   asleep_until = sleep(base, topic, at, worker, look, upcoming)

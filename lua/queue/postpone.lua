@@ -23,18 +23,20 @@ local worker = worker_of(receipt)
 local fields = redis.call('HMGET', message, 'postponed_since', 'declined_by')
 local since, decliners = fields[1] or at, fields[2] or ''
 local is_new = not is_among(worker, decliners)
+if is_new then
+  decliners = with_decliner(decliners, worker)
+end
 redis.call('HINCRBY', message, 'attempt', '-1')
 redis.call('HINCRBY', message, 'postponed', '1')
 redis.call('HDEL', message, 'receipt')
 redis.call('HSET', message, 'due_at', due_at, 'last_op', op, 'postponed_since', since,
-  'declined_by', is_new and with_decliner(decliners, worker) or decliners,
-  'step_name', step_name)
+  'declined_by', decliners, 'step_name', step_name)
 redis.call('ZADD', due, due_at, message_id)
 redis.call('ZADD', declined, since, message_id)
 unhold(base, ended.run, message_id)
--- Another worker is to look at once; it knows then when the message is due again. If there is none,
--- this one has to.
-if not (is_new and hint(base, topic, at, worker)) then
+-- One that may have it is to look at once; it knows then when the message is due again. If there is
+-- none, any worker has to know, this one too.
+if not (is_new and hint_another(base, topic, at, decliners)) then
   announce(base, topic, at, due_at)
 end
 return { 'OK' }

@@ -10,13 +10,7 @@
 -- @include lib/sleepers
 
 local at = now()
-local upcoming = ''
-for _, set in ipairs({ due, leased }) do
-  local first = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
-  if first and (upcoming == '' or tonumber(first) < tonumber(upcoming)) then
-    upcoming = first
-  end
-end
+local upcoming = next_time(due, leased)
 if redis.call('ZCARD', declined) > 0 then
   -- Somebody may have it before its time.
   upcoming = at

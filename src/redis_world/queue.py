@@ -314,10 +314,8 @@ class Queue:
         self, late: Claims, places: Sequence[Keys], topic: str, limit: int, by: _Claimant
     ) -> tuple[Claim, Mapping[Keys, str]]:
         """Claim from each an equal share: a look before it would cost as much."""
-        share = limit // len(places)
-        by = by._replace(max_bytes=_BYTES_AT_ONCE // len(places))
-        calls = {keys: partial(self._claim_from, keys, topic, share, by) for keys in places}
-        found = await late.claim(topic, calls, lease=int(by.lease_ms) / 1000)
+        shares = dict.fromkeys(places, limit // len(places))
+        found = await self._claim_shares(late, shares, topic, by)
         return _joined([*found.answers.values()]), found.lost
 
     async def _claim_from_many(
@@ -336,7 +334,7 @@ class Queue:
         """
         asleep: dict[int, float] = {}
         for _ in range(_CLAIM_TRIES):
-            by = by._replace(spot=_chance(), max_bytes=_BYTES_AT_ONCE)
+            by = by._replace(spot=_chance())
             looks = await self._look_into(late, places, topic, limit, by, seconds)
             asleep = {
                 keys.number: _seconds_until(reply[4], reply[2])
@@ -344,21 +342,23 @@ class Queue:
                 if reply[4]
             }
             shares, wait, more = self._share(looks.answers, limit)
-            by = by._replace(max_bytes=_BYTES_AT_ONCE // max(1, len(shares)))
-            found = await late.claim(
-                topic,
-                {
-                    keys: partial(self._claim_from, keys, topic, share, by)
-                    for keys, share in shares.items()
-                },
-                lease=int(by.lease_ms) / 1000,
-            )
+            found = await self._claim_shares(late, shares, topic, by)
             claims = [*found.answers.values()]
             # What was seen others may have taken meanwhile.
             if not claims or any(claim.messages for claim in claims):
                 break
         looked = Claim([], more=more and bool(claims), wait=wait, asleep=asleep)
         return _joined([looked, *claims]), {**looks.lost, **found.lost}
+
+    async def _claim_shares(
+        self, late: Claims, shares: Mapping[Keys, int], topic: str, by: _Claimant
+    ) -> Found[Claim]:
+        by = by._replace(max_bytes=_BYTES_AT_ONCE // max(1, len(shares)))
+        calls = {
+            keys: partial(self._claim_from, keys, topic, share, by)
+            for keys, share in shares.items()
+        }
+        return await late.claim(topic, calls, lease=int(by.lease_ms) / 1000)
 
     def _places(self, partitions: Collection[int] | None) -> list[Keys]:
         """The partitions of these numbers, in an order by chance."""

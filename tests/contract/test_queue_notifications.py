@@ -107,6 +107,24 @@ async def test_a_postponed_message_wakes_another_worker(clocked: Clocked) -> Non
         assert await woken(others) == ["y"]
 
 
+# Contract: 7.postpone
+async def test_a_postponed_message_wakes_only_who_may_have_it(clocked: Clocked) -> None:
+    """Whoever has declined it may be the one that looks first."""
+    world, _ = clocked
+    await send(world, step("a"))
+    names = [f"w{number}" for number in range(20)]
+    (message,) = (await claim(world, "first", limit=1)).messages
+    async with asleep(world, *names, look=15) as hints:
+        left = {*names}
+        while left:
+            await world.queue.postpone(message, 3600)
+            (name,) = await woken(hints)
+            left.remove(name)
+            # From now on it sleeps in front of all others.
+            (message,) = (await claim(world, name, limit=1)).messages
+            assert (await claim(world, name, look=1.0)).asleep
+
+
 async def test_who_leaves_something_wakes_another_worker(clocked: Clocked) -> None:
     """Messages of which nobody has told: here those of a worker that is gone."""
     world, clock = clocked

@@ -88,9 +88,7 @@ async def test_one_of_twenty_one_workers_knows_it(adapter: VercelWorld, kind: st
     began, begun = ("step_created", "step_started") if kind == "a step" else STARTS
     log = (await adapter.world.events.list(run.run_id)).data
     times: dict[str, Any] = {event.event_type: event.created_at for event in log}
-    # The embedded server and all the workers share one thread.
-    seconds = 15 if adapter.world.connection.is_memory else 5
-    assert times[begun] - times[began] < timedelta(seconds=seconds)
+    assert times[begun] - times[began] < timedelta(seconds=5)
     assert not {"step_failed", "run_failed", "step_retrying"} & {*await types(adapter, run)}
     steps = (await adapter.world.steps.list(run.run_id)).data
     assert [step.attempt for step in steps] == [1]
