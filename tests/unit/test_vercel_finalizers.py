@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,3 +75,49 @@ async def test_finalizers_that_import_do_not_break_the_imports_of_a_replay(
                 importlib.import_module(name)
         assert len(Heir.heirs) < MODULES / 4, "few finalizers had their turn"
         assert gc.get_freeze_count() <= before
+
+
+REPLAYS_AND_FINALIZERS: Final = """
+import asyncio, gc
+from vercel.workflow._internal import py_sandbox
+from redis_world.testing import memory_world
+from redis_world.vercel import VercelWorld
+
+class Heir:
+    turns = 0
+    over = False
+
+    def __init__(self):
+        self.me = self
+
+    def __del__(self):
+        if not self.over:
+            Heir.turns += 1
+            py_sandbox._host_import("json")
+            Heir()
+
+async def main():
+    async with memory_world() as world:
+        VercelWorld(world)
+        sandbox = py_sandbox.Sandbox(run_cleanups=False)
+        for threshold in (1, 2, 3, 4):
+            gc.set_threshold(threshold, 10, 10)
+            for number in range(400):
+                if number < 100:
+                    Heir()
+                with sandbox.enter():
+                    pass
+            gc.set_threshold(700, 10, 10)
+    Heir.over = True
+    assert Heir.turns > 1_000, "few finalizers had their turn"
+
+asyncio.run(main())
+"""
+
+
+def test_finalizers_that_import_do_not_lose_the_variables_of_a_replay() -> None:
+    """In a process of its own, which would crash."""
+    arguments = [sys.executable, "-X", "faulthandler", "-c", REPLAYS_AND_FINALIZERS]
+    ended = subprocess.run(arguments, check=False, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert not ended.stderr

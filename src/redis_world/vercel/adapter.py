@@ -21,7 +21,7 @@ from redis_world.models import Event, EventResult, Page, ResolveData
 from redis_world.paging import DEFAULT_LIMIT, event_cursor
 from redis_world.runs import TERMINAL
 from redis_world.values import whole
-from redis_world.vercel.finalizers import spare_import_locks
+from redis_world.vercel.finalizers import spare_replays
 from redis_world.vercel.log_cache import DEFAULT_BYTES, KeptLog, LogCache
 from redis_world.vercel.outbox import ahead, delivery
 from redis_world.vercel.translation import (
@@ -80,7 +80,7 @@ class VercelWorld(w.World):
         """Whether the process has another World by now."""
         self._moved: set[str] = set()
         """The topics whose registries were made for an earlier World of this process."""
-        spare_import_locks()
+        spare_replays()
 
     def worker(
         self,

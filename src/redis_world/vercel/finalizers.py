@@ -1,45 +1,76 @@
-"""Keeps garbage collections out of the locks of imports.
+"""Keeps garbage collections out of what Python 3.11 can't have interrupted.
 
-Every replay in a sandbox of its own imports its modules anew. A collection that strikes while the
-lock of such an import is being taken may run a finalizer that imports something, too. Python 3.11
-can't do both at once (CPython issue 91351): the import that was interrupted ends with `KeyError:
-<id of the thread>` and the run with it, or, when both want the same module, the process stands
-still. Later versions can.
+Every replay in a sandbox of its own imports its modules anew. A collection in the midst of one may
+run a finalizer that imports something, too. Two places don't bear that in Python 3.11, whose
+collections strike at any allocation. Later versions collect between two instructions only.
+
+* The lock of an import, while it is being taken (CPython issue 91351): the import that was
+  interrupted ends with `KeyError: <id of the thread>` and the run with it, or, when both want the
+  same module, the process stands still.
+* A context, while a variable of it is set or it is copied: an import in a sandbox sets variables
+  of its own for a moment, and so replaces the mapping that the interrupted call is reading. The
+  variable is lost and the run fails with a `LookupError`, or the process crashes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import importlib._bootstrap
+import inspect
 import sys
 from types import CodeType
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["spare_import_locks"]
+from vercel.workflow._internal import py_sandbox, runtime, serde
+
+__all__ = ["spare_replays"]
 
 
-def _code_with_a_lock() -> tuple[CodeType, ...]:
-    if sys.version_info >= (3, 12):
-        return ()
+_STRIKES_ANYWHERE: Final = sys.version_info < (3, 12)
+
+
+def _code_of_locks() -> frozenset[CodeType]:
     lock = importlib._bootstrap._ModuleLock  # type: ignore[attr-defined]  # noqa: SLF001
-    return (lock.acquire.__code__, lock.release.__code__)
+    return frozenset([lock.acquire.__code__, lock.release.__code__])
 
 
-_WITH_A_LOCK: Final = _code_with_a_lock()
+def _code_of_contexts() -> frozenset[CodeType]:
+    """What sets variables or copies a context between the start of a replay and its end."""
+    functions: list[Any] = [
+        py_sandbox.Sandbox._activate,  # noqa: SLF001 - hence the upper bound of the dependency
+        py_sandbox._host_import,  # noqa: SLF001
+        py_sandbox._SandboxFinder._find_real_spec,  # noqa: SLF001
+        serde.sandboxed_registrations,
+        runtime.WorkflowOrchestratorContext.run_workflow,
+        asyncio.Handle.__init__,
+        asyncio.BaseEventLoop.create_task,
+        asyncio.Runner._lazy_init,  # type: ignore[attr-defined]  # noqa: SLF001
+    ]
+    return frozenset(inspect.unwrap(function).__code__ for function in functions)
 
 
-def spare_import_locks() -> None:
-    """Have no collection of this process find garbage while an import takes or drops its lock."""
-    if _WITH_A_LOCK and _spare not in gc.callbacks:
+_LOCKS: Final = _code_of_locks() if _STRIKES_ANYWHERE else frozenset()
+_CONTEXTS: Final = _code_of_contexts() if _STRIKES_ANYWHERE else frozenset()
+
+
+def spare_replays() -> None:
+    """Have no collection of this process find garbage where a replay can't be interrupted."""
+    if _STRIKES_ANYWHERE and _spare not in gc.callbacks:
         gc.callbacks.append(_spare)
 
 
 def _spare(phase: str, _info: dict[str, int]) -> None:
     interrupted = sys._getframe().f_back  # noqa: SLF001 - the one way to know
-    if interrupted is not None and interrupted.f_code in _WITH_A_LOCK:
+    if interrupted is not None and _is_delicate(interrupted.f_code):
         # A collection can't be called off, but it passes over what is frozen. That what others
         # have frozen is looked at again from then on costs time only.
         if phase == "start":
             gc.freeze()
         else:
             gc.unfreeze()
+
+
+def _is_delicate(code: CodeType) -> bool:
+    # Outside of a sandbox an import of a finalizer sets no variables.
+    return code in _LOCKS or (code in _CONTEXTS and py_sandbox.in_sandbox())
