@@ -1,4 +1,4 @@
-"""The Python SDK on RedisWorld in a process of its own, for a figure: one workflow at a time."""
+"""The Python SDK on RedisWorld in a process of its own, for a figure."""
 
 from __future__ import annotations
 
@@ -44,35 +44,40 @@ def round_trips() -> Iterator[Counter[str]]:
         yield seen
 
 
-async def main(url: str) -> None:
-    """Run the workflow that each request names."""
-    adapter = use_redis_world(url)
+async def main(url: str, workers: int, partitions: int) -> None:
+    """Run the workflow that each request names, as often as it says, all at once."""
+    adapter = use_redis_world(url, partitions=partitions)
     # After that: its registry belongs to the World which is there when it is made.
     import figures_flows
+
+    async def run_once(workflow: Any, steps: int) -> None:
+        run = await start(workflow, steps)
+        # By the World's hint: the SDK's own wait looks once a second.
+        ended = await adapter.world.runs.wait_for_terminal(
+            run.run_id, timeout=PATIENCE, resolve_data="none"
+        )
+        if ended.status != "completed" or await run.return_value() != steps:
+            raise RuntimeError(f"a run of {steps} steps is {ended.status}")
 
     async def answer(request: dict[str, Any]) -> dict[str, Any]:
         workflow, steps = getattr(figures_flows, request["workflow"]), request["steps"]
         begun, used = time.perf_counter(), time.process_time()
         with round_trips() as seen:
-            run = await start(workflow, steps)
-            # By the World's hint: the SDK's own wait looks once a second.
-            ended = await adapter.world.runs.wait_for_terminal(
-                run.run_id, timeout=PATIENCE, resolve_data="none"
-            )
+            runs = (run_once(workflow, steps) for _ in range(request.get("runs", 1)))
+            await asyncio.gather(*runs)
         seconds, cpu = time.perf_counter() - begun, time.process_time() - used
-        if ended.status != "completed" or await run.return_value() != steps:
-            raise RuntimeError(f"{request} is {ended.status}")
         return {"seconds": seconds, "cpu": cpu, "round_trips": dict(seen)}
 
-    worker = adapter.worker(concurrency=CONCURRENCY)
-    working = asyncio.create_task(worker.run())
+    crew = [adapter.worker(concurrency=CONCURRENCY // workers) for _ in range(workers)]
+    working = [asyncio.create_task(worker.run()) for worker in crew]
     try:
         await serve(answer)
     finally:
-        worker.stop()
-        await working
+        for worker in crew:
+            worker.stop()
+        await asyncio.gather(*working)
         await adapter.aclose()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(sys.argv[1], *(int(word) for word in sys.argv[2:] or ("1", "1"))))

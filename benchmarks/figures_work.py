@@ -30,7 +30,7 @@ from peers.base import MissingError
 from peers.commands import run
 from peers.environments import ROOT as ENVIRONMENTS
 from peers.environments import Ask, environment, program
-from peers.servers import private_redis
+from peers.servers import private_cluster, private_redis
 from redis import Redis
 
 from redis_world.testing import Server
@@ -364,12 +364,67 @@ def against_earlier(steps: int) -> Measured:
     )
 
 
+# -- many workers, partitions and servers ---------------------------------------------------
+
+BUSY, SPARE = 3, 30
+MASTERS, PARTITIONS = 3, 16
+WORKFLOWS: Final = BUSY
+"""At once: so many workers have something to do."""
+
+
+class _Fleet(NamedTuple):
+    """Workers in one process, and the servers that they share."""
+
+    ask: Ask
+    servers: Sequence[Redis]
+
+    def step(self) -> float:
+        """Milliseconds of the processors of all servers per step."""
+        before = sum(map(cpu_seconds, self.servers))
+        self.ask({"workflow": "sequence", "steps": SHORT, "runs": WORKFLOWS})
+        used = sum(map(cpu_seconds, self.servers)) - before
+        return used * 1000 / SHORT / WORKFLOWS
+
+
+@contextmanager
+def _fleet(url: str, servers: Sequence[Server], workers: int, partitions: int) -> Iterator[_Fleet]:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(control(server)) for server in servers]
+        words = (url, str(workers), str(partitions))
+        command = str(HERE / "figures_sdk.py")
+        fleet = _Fleet(stack.enter_context(program(PYTHON, command, *words)), clients)
+        # Where the workers have found out that nothing is there, and the scripts are everywhere.
+        fleet.step()
+        yield fleet
+
+
+def fleet() -> Measured:
+    """What many workers, partitions and servers add to a step, against few of each."""
+    with (
+        private_redis() as server,
+        private_cluster(MASTERS) as cluster,
+        _fleet(server.url, [server], BUSY, 1) as small,
+        _fleet(cluster.url, cluster.masters, BUSY + SPARE, PARTITIONS) as large,
+    ):
+        ones, all_of_them = alternate(SDK_ROUNDS, small.step, large.step)
+    one, many = median(ones), median(all_of_them)
+    return Measured(
+        many / one,
+        "x",
+        f"Processor time of all servers per step of {WORKFLOWS} workflows of {SHORT} steps:"
+        f" {MASTERS} masters, {PARTITIONS} partitions and {BUSY + SPARE} workers against one of"
+        f" each and {BUSY} workers: {many:.2f} against {one:.2f} ms.",
+        {"small": rounded(ones, 3), "large": rounded(all_of_them, 3)},
+    )
+
+
 FIGURES: Final[tuple[Figure, ...]] = (
     Figure("idle_worker", "<= 2", idle_worker),
     Figure("idle_workers", "<= 1.3", idle_workers),
     Figure("sdk.long_log", "<= 1.3", long_log),
     Figure("sdk.short_against_earlier", "<= 0.8", partial(against_earlier, SHORT)),
     Figure("sdk.long_against_earlier", "<= 0.55", partial(against_earlier, LONG)),
+    Figure("sdk.fleet", "<= 1.3", fleet),
     Figure("processes", "", processes),
     Figure("sdk.round_trips", "<= 5", lambda: _sequence()[0]),
     Figure("sdk.step", "", lambda: _sequence()[1]),
