@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
-from support.backends import ALL_KINDS, EMBEDDED, QUICK_KINDS
+from support.backends import ALL_KINDS, CLUSTER, EMBEDDED, QUICK_KINDS, SENTINEL
 from support.private_servers import use_wheels_only
 
 _FOLDERS_LEFT_OUT: Final = ("chaos", "acceptance")
 """Below tests: long, the rules are those of the contract's tests, the calls those of the units."""
 _NOT_EVEN_IMPORTED: Final = ("chaos",)
 _ONLY_FROM_REDIS_7: Final = ("redis7",)
+_FOR_SOME: Final = (CLUSTER, SENTINEL, "redis8")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
         use_wheels_only()
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """More workers than cores: these tests often wait, for servers, processes and clocks."""
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or not config.getoption("--quick"):
@@ -54,13 +57,33 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return 2 * (cores or 1)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Have each worker begin with other files.
+
+    pytest compiles tests with its own `assert` and keeps the result. In a new checkout, workers
+    that all begin with the same file would each compile every file.
+    """
+    config = session.config
+    worker = getattr(config, "workerinput", None)
+    folders = [config.rootpath / argument for argument in config.args]
+    if worker and all(folder.is_dir() for folder in folders):
+        files = [file for folder in folders for file in sorted(folder.rglob("test_*.py"))]
+        files = [file for file in files if not pytest_ignore_collect(file.parent, config)]
+        first = int(worker["workerid"].removeprefix("gw")) * len(files) // worker["workercount"]
+        config.args = [str(file) for file in files[first:] + files[:first]]
+
+
 def pytest_ignore_collect(collection_path: object, config: pytest.Config) -> bool | None:
     """Do not even import what is left out as a whole."""
     folders = [config.rootpath / "tests" / name for name in _NOT_EVEN_IMPORTED]
     return True if config.getoption("--quick") and collection_path in folders else None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # All workers have to agree on the order.
+    items.sort(key=lambda item: str(item.path))
     items[:] = [item for item in items if not kinds_of(item) & _ruled_out(item)]
     if not config.getoption("--quick"):
         return
@@ -69,7 +92,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         (kept if is_quick(item) else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = kept
+    # First, all in the worker that begins with them, so that one set of these servers is enough.
+    items[:] = sorted(kept, key=lambda item: not is_first(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    servers = getattr(item, "funcargs", {}).get("servers")
+    yield
+    is_last = is_first(item) and not (nextitem and is_first(nextitem))
+    if servers is not None and is_last and item.config.getoption("--quick"):
+        servers.end(*_FOR_SOME)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -112,6 +145,11 @@ def is_quick(item: pytest.Item) -> bool:
     if item.get_closest_marker("everywhere"):
         return not kinds_of(item) & {*_ONLY_FROM_REDIS_7}
     return kinds_of(item) <= {*QUICK_KINDS}
+
+
+def is_first(item: pytest.Item) -> bool:
+    """Whether a test needs servers that most tests of the quick part do without."""
+    return bool(kinds_of(item) & {*_FOR_SOME})
 
 
 def kinds_of(item: pytest.Item) -> set[str]:

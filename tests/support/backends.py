@@ -44,7 +44,7 @@ class Servers:
     """Real servers, started when the first test asks for one, ended with the session."""
 
     def __init__(self) -> None:
-        self._stack = contextlib.ExitStack()
+        self._stacks: dict[str, contextlib.ExitStack] = {}
         self._servers: dict[str, Server | Cluster | Failovers] = {}
         self._missing: dict[str, str] = {}
         self._observers: dict[str, redis.Redis] = {}
@@ -53,7 +53,7 @@ class Servers:
         backend = self._backend(kind)
         if kind not in (CLUSTER, SENTINEL):
             if kind not in self._observers:
-                self._observers[kind] = self._stack.enter_context(
+                self._observers[kind] = self._stack_of(kind).enter_context(
                     contextlib.closing(backend.client())
                 )
             backend.observer = self._observers[kind]
@@ -80,19 +80,28 @@ class Servers:
         )
 
     def _start(self, kind: str) -> Server | Cluster | Failovers:
+        stack = self._stack_of(kind)
         if kind == SENTINEL:
-            return self._stack.enter_context(
-                Failovers(self._stack.enter_context(guarded_server()))
-            )
+            return stack.enter_context(Failovers(stack.enter_context(guarded_server())))
         if kind == CLUSTER:
             # Its user may do what the documentation says is enough, and what tests look at.
             rule = acl_rule("t*", more=CHECKING)
             user = ("--user", "world", "on", f">{PASSWORD}", *rule)
-            return self._stack.enter_context(redis_cluster(here(ONE), args=user))
-        return self._stack.enter_context(redis_server(here(kind)))
+            return stack.enter_context(redis_cluster(here(ONE), args=user))
+        return stack.enter_context(redis_server(here(kind)))
+
+    def _stack_of(self, kind: str) -> contextlib.ExitStack:
+        return self._stacks.setdefault(kind, contextlib.ExitStack())
+
+    def end(self, *kinds: str) -> None:
+        """End the servers of these kinds: even idle ones take time of a processor."""
+        for kind in kinds:
+            self._servers.pop(kind, None)
+            self._observers.pop(kind, None)
+            self._stacks.pop(kind, contextlib.ExitStack()).close()
 
     def close(self) -> None:
-        self._stack.close()
+        self.end(*reversed(self._stacks))
 
 
 @dataclass

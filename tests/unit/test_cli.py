@@ -25,7 +25,6 @@ from redis_world.cli.worker import _bytes_of
 from redis_world.testing import redis_server
 from redis_world.vercel import use_redis_world
 from support.backends import Backend
-from support.marks import slow
 from support.private_servers import any_kind
 from support.sdk import TESTS, attach, flows, kept_modules, kept_world, until, value_of
 from support.sdk_files import FOLDER
@@ -307,12 +306,13 @@ def test_one_that_can_not_start_ends_all(tmp_path: Path) -> None:
     assert not any(exists(pid) for pid in others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "url", "told"),
     [
-        slow("import nomodule", "redis://127.0.0.1:1/0", "No module named 'nomodule'"),
-        slow("", "redis://127.0.0.1:1/0", "no workflows were found"),
-        slow(REGISTRY, "memory://", "a worker needs a server"),
+        ("import nomodule", "redis://127.0.0.1:1/0", "No module named 'nomodule'"),
+        ("", "redis://127.0.0.1:1/0", "no workflows were found"),
+        (REGISTRY, "memory://", "a worker needs a server"),
         (REGISTRY, "redis://127.0.0.1:1/0", "127.0.0.1:1 can't be reached"),
     ],
 )

@@ -44,6 +44,7 @@ SCHEMES: Final = (
     *BASES,
     *(f"{base}+{kind}" for kind in ("cluster", "sentinel") for base in BASES),
 )
+QUICK_SCHEMES: Final = ("redis", "rediss", "redis+cluster", "redis+sentinel")
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +198,7 @@ def judge(error: BaseException, place: str) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "scheme", [slow(each) if each.startswith("valkey") else each for each in SCHEMES]
+    "scheme", [each if each in QUICK_SCHEMES else slow(each) for each in SCHEMES]
 )
 async def test_each_url_to_each_kind_of_server(
     scheme: str,

@@ -27,7 +27,7 @@ from support.private_servers import any_kind, needing
 from support.tls import Authority, Frost, tls_proxy
 
 HOST: Final = "127.0.0.1"
-SCHEMES: Final = ("rediss", "rediss+cluster", "rediss+sentinel")
+SCHEMES: Final = ("rediss", slow("rediss+cluster"), slow("rediss+sentinel"))
 IMPATIENT: Final[dict[str, Any]] = {
     "retry_timeout": 0, "connect_timeout": 0.1, "socket_timeout": 0.1,
 }  # fmt: skip

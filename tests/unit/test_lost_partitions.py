@@ -130,7 +130,7 @@ async def claimed(world: RedisWorld, count: int) -> set[str]:
 
 
 WHERE = pytest.mark.parametrize("place", range(PARTITIONS))
-KINDS = pytest.mark.parametrize("kind", ["hangs", "fails", "is corrupt"])
+KINDS = pytest.mark.parametrize("kind", ["hangs", slow("fails"), slow("is corrupt")])
 
 
 @WHERE

@@ -105,6 +105,34 @@ def test_it_has_the_embedded_server_and_one_that_a_wheel_brings(project: Project
     )
 
 
+def test_servers_that_few_tests_need_are_there_for_these_alone(project: Project) -> None:
+    project.write(
+        conftest="""
+import pytest
+ended = []
+class Servers:
+    def end(self, *kinds):
+        ended.extend(kinds)
+@pytest.fixture(scope="session")
+def servers():
+    return Servers()
+""",
+        test_a="""
+from conftest import ended
+def test_early(servers): assert {"cluster", "sentinel"} < {*ended}
+""",
+        test_b="""
+import pytest
+from conftest import ended
+@pytest.mark.everywhere
+@pytest.mark.parametrize("kind", ["memory", "cluster", "sentinel"])
+def test_kind(servers, kind): assert bool(ended) == (kind == "memory")
+""",
+    )
+    passed = project.passed("--quick")
+    assert passed == ["kind[cluster]", "kind[sentinel]", "early", "kind[memory]"]
+
+
 def test_without_the_option_nothing_is_left_out(project: Project) -> None:
     project.write(test_a=TESTS, chaos__test_b="def test_chaos(): pass")
     assert {*project.passed()} == {

@@ -9,6 +9,9 @@ from typing import Final
 
 import pytest
 
+from support.marks import slow
+
+DEFAULT_OF_SIGINT: Final = "signal.default_int_handler"
 PREPARE: Final = """
     import asyncio, multiprocessing, os, signal, subprocess, sys, time
     from redis_world.signals import stopped_by_signals
@@ -128,12 +131,14 @@ def test_a_preexec_fn_has_the_handlers_of_before() -> None:
     [
         ("signal.signal(signal.SIGTERM, mine)", "SIGTERM", "mine"),
         ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", "SIGTERM", "signal.SIG_IGN"),
-        ("signal.signal(signal.SIGINT, mine)", "SIGINT", "mine"),
+        slow("signal.signal(signal.SIGINT, mine)", "SIGINT", "mine"),
         # A loop's own: it would be called in a process where that loop does not run.
         ("loop.add_signal_handler(signal.SIGTERM, print)", "SIGTERM", "signal.SIG_DFL"),
-        ("loop.add_signal_handler(signal.SIGINT, print)", "SIGINT", "signal.default_int_handler"),
-        ("None", "SIGINT", "signal.default_int_handler"),
-        ("None", "SIGTERM", "signal.SIG_DFL"),
+        slow(
+            "loop.add_signal_handler(signal.SIGINT, print)", "SIGINT", "signal.default_int_handler"
+        ),
+        slow("None", "SIGINT", "signal.default_int_handler"),
+        slow("None", "SIGTERM", "signal.SIG_DFL"),
     ],
 )
 def test_a_forked_process_has_the_handlers_of_before(

@@ -170,6 +170,7 @@ async def test_each_line_of_a_json_log_parses(flows: Path, processes: int) -> No
     assert len([row for row in rows if row.get("event") == "worker.started"]) == processes
 
 
+@pytest.mark.slow
 async def test_a_text_log_shows_the_fields(flows: Path) -> None:
     async with worker(flows, "--log-level", "info") as started:
         await started.value_of("logging_")
@@ -196,7 +197,7 @@ async def test_a_keyboard_interrupt_of_a_handler_fails_its_message_only(flows: P
     assert any("KeyboardInterrupt" in line for line in lines)
 
 
-@pytest.mark.parametrize("log_format", LAST_WORDS)
+@pytest.mark.parametrize("log_format", ["text", slow("json")])
 async def test_the_last_line_when_the_server_wants_a_password(
     flows: Path, log_format: str
 ) -> None:
