@@ -39,13 +39,11 @@ async def test_it_reads_what_came_since(world: RedisWorld) -> None:
     mark = await whole(world, run_id)
     nothing = await world.events.begin_replay(run_id, STARTED, after=mark)
     assert (nothing.is_continued, nothing.events, nothing.mark) == (True, [], mark)
-    assert nothing.size == 0
     before = len((await world.events.list(run_id)).data)
     await write(world, run_id, step_started("a"), step_completed("a", result=b"x" * 1000))
     replay = await world.events.begin_replay(run_id, STARTED, after=mark)
     assert replay.is_continued
     assert replay.events == (await world.events.list(run_id)).data[before:]
-    assert replay.size > 1000
     assert replay.result.run == await world.runs.get(run_id)
     assert replay.mark == await whole(world, run_id)
 

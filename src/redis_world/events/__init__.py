@@ -87,7 +87,6 @@ class Replay(NamedTuple):
         result: the result of its run_started.
         events: the whole log, or the part of it after the mark.
         mark: the last event.
-        size: bytes of the events.
         is_continued: whether it is the part after the mark. If not, there was no mark, or the log
             is another one.
     """
@@ -95,7 +94,6 @@ class Replay(NamedTuple):
     result: EventResult
     events: Sequence[Event]
     mark: LogMark | None
-    size: int
     is_continued: bool = False
 
 
@@ -229,14 +227,14 @@ class Events:
             if found is not None:
                 events, more = found
                 events = await reader.rest(events, more=more)
-                return Replay(result, events, reader.mark, reader.size, is_continued=True)
+                return Replay(result, events, reader.mark, is_continued=True)
             events = await reader.all_behind(0)
         else:
             count = reader.first_page(0)
             result, replies = await self._run(request, *reader.commands(0, count))
             events, more = reader.parse(replies, 0, count)
             events = await reader.rest(events, more=more)
-        return Replay(result, events, reader.mark, reader.size)
+        return Replay(result, events, reader.mark)
 
     async def create_batch(
         self,

@@ -83,8 +83,6 @@ class LogReader:
         self._resolve_data: ResolveData = resolve_data
         # What it has read so far.
         self._events = self._bytes = 0
-        self.size = 0
-        """Bytes of the events that it has read, with their payloads."""
         self.mark: LogMark | None = None
         """The last event that it has read."""
 
@@ -108,7 +106,6 @@ class LogReader:
         for entry_id, fields in entries[:count]:
             slot = int(entry_id[2:])
             payload = payloads[slot - after - 1] if payloads else None
-            self.size += sum(map(len, fields)) + len(payload or b"")
             events.append(
                 event_from(self._run_id, slot, pairs(fields), payload, self._resolve_data)
             )

@@ -22,7 +22,7 @@ from redis_world.paging import DEFAULT_LIMIT, event_cursor
 from redis_world.runs import TERMINAL
 from redis_world.values import whole
 from redis_world.vercel.finalizers import spare_replays
-from redis_world.vercel.log_cache import DEFAULT_BYTES, KeptLog, LogCache
+from redis_world.vercel.log_cache import DEFAULT_BYTES, KeptLog, LogCache, weight_of
 from redis_world.vercel.outbox import ahead, delivery
 from redis_world.vercel.translation import (
     ENDED_AS_CONFLICT,
@@ -267,18 +267,19 @@ class VercelWorld(w.World):
         except errors.WorldError:
             self.logs.forget(run_id)
             raise
-        events = [_sdk_event(event) for event in replay.events]
-        size = replay.size
+        wires = [event.to_wire() for event in replay.events]
+        events = [w.EventAdaptor.from_wire(wire) for wire in wires]
+        weight = sum(map(weight_of, wires))
         if kept is not None and replay.is_continued:
             events = [*kept.events, *events]
-            size += kept.size
+            weight += kept.weight
         cursor = None
         if replay.mark is not None:
             cursor = event_cursor(replay.mark.slot)
         if replay.mark is None or _is_to_be_deleted(replay.result):
             self.logs.forget(run_id)
         else:
-            self.logs.put(run_id, KeptLog(events, replay.mark, size))
+            self.logs.put(run_id, KeptLog(events, replay.mark, weight))
         # The runtime gets a list of its own.
         page = w.PaginatedResult[w.Event](data=[*events], cursor=cursor, has_more=False)
         return replay.result, (run_id, page)

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from vercel.workflow._internal import world as w
 
 from redis_world.events.log import LogMark
 
-__all__ = ["DEFAULT_BYTES", "KeptLog", "LogCache"]
+__all__ = ["DEFAULT_BYTES", "KeptLog", "LogCache", "weight_of"]
 
 DEFAULT_BYTES: Final = 64 * 1024 * 1024
-_EVENT_BYTES: Final = 2048
-"""What an event takes in this process beside its content, about."""
+_EVENT_BYTES: Final = 500
+_ITEM_BYTES: Final = 180
+"""What an event takes in this process, and each item in it, beside their text and bytes, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +33,33 @@ class KeptLog:
     Attributes:
         events: all of them; nobody changes them.
         mark: the last one, as Redis has it.
-        size: bytes of their content.
+        weight: the bytes that they take, about.
     """
 
     events: Sequence[w.Event]
     mark: LogMark
-    size: int
+    weight: int
 
-    @property
-    def weight(self) -> int:
-        """The bytes that it takes, about."""
-        return self.size + _EVENT_BYTES * len(self.events)
+
+def weight_of(wire: Mapping[str, Any]) -> int:
+    """The bytes that an event takes in this process, about.
+
+    Args:
+        wire: the event, as it is sent to others.
+    """
+    return _EVENT_BYTES + _weight_of(wire)
+
+
+def _weight_of(value: object) -> int:
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, Mapping):
+        items: Iterable[object] = value.values()
+    elif isinstance(value, list | tuple):
+        items = value
+    else:
+        return 0
+    return sum(_ITEM_BYTES + _weight_of(item) for item in items)
 
 
 class LogCache:
