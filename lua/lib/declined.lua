@@ -17,15 +17,24 @@ local function is_among(worker, decliners)
   return string.find(' ' .. decliners .. ' ', ' ' .. worker .. ' ', 1, true) ~= nil
 end
 
--- The decliners with one more. Where there are too many the oldest are forgotten, which they may
--- only where the message came by its time: else two fleets would hand it to each other for ever.
+-- Whether so many have declined a message that it is offered to nobody before its time.
+local function are_too_many(decliners)
+  local _, spaces = string.gsub(decliners, ' ', '')
+  return spaces + 1 >= MAX_DECLINERS
+end
+
+-- The decliners with one more, which may be among them. Where there are too many the oldest are
+-- forgotten, which they may only where the message came by its time: else two fleets would hand it
+-- to each other for ever.
 local function with_decliner(decliners, worker)
   local all = {}
   for each in string.gmatch(decliners, '%S+') do
-    all[#all + 1] = each
+    if each ~= worker then
+      all[#all + 1] = each
+    end
   end
   all[#all + 1] = worker
-  local first = #all > MAX_DECLINERS and #all - KEPT_DECLINERS + 1 or 1
+  local first = are_too_many(decliners) and #all - KEPT_DECLINERS + 1 or 1
   return table.concat(all, ' ', first)
 end
 
@@ -35,19 +44,32 @@ local function hint_another(base, topic, at, decliners)
   for _, worker in ipairs(redis.call('ZRANGE', sleepers, later(at, -OVERDUE), '+inf', 'BYSCORE',
       'LIMIT', 0, MAX_DECLINERS + 1)) do
     if not is_among(worker, decliners) then
-      redis.call('ZREM', sleepers, worker)
-      redis.pcall('PUBLISH', worker_channel(base, topic, worker), '')
-      return true
+      local is_told = tell(base, topic, worker)
+      if is_told then
+        redis.call('ZREM', sleepers, worker)
+      end
+      return is_told
     end
   end
   return false
 end
 
+-- Wakes a sleeper for one of the messages that were declined last, if there is one for which a
+-- worker sleeps that has not declined it.
+local function hint_declined(base, topic, at)
+  local declined = topic_key(base, topic, 'declined')
+  for _, message_id in ipairs(redis.call('ZRANGE', declined, 0, OFFERS - 1, 'REV')) do
+    local decliners = redis.call('HGET', message_key(base, topic, message_id), 'declined_by')
+    if decliners and not are_too_many(decliners) and hint_another(base, topic, at, decliners) then
+      return
+    end
+  end
+end
+
 -- Whether a message may be offered to a worker before its time.
 local function is_offered(base, topic, message_id, worker)
   local decliners = redis.call('HGET', message_key(base, topic, message_id), 'declined_by') or ''
-  local _, spaces = string.gsub(decliners, ' ', '')
-  return spaces + 1 < MAX_DECLINERS and not is_among(worker, decliners)
+  return not are_too_many(decliners) and not is_among(worker, decliners)
 end
 
 -- Some of the declined messages that a worker may have before their time, and whether there are

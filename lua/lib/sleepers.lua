@@ -12,33 +12,38 @@
 -- Others rely on the look of a sleeper. So one that will not look, for want of room or because it
 -- stops, leaves the set, and somebody else is told of what comes next.
 
-local OVERDUE, FORGOTTEN_AT_ONCE = 1000, 100
-
-local function is_overdue(look, at)
-  return tonumber(look) + OVERDUE < tonumber(at)
-end
+local OVERDUE, FORGOTTEN_AT_ONCE = 1000, 1000
 
 -- The sleeper that would look first, taken out: itself and its look; empty when there is none.
--- Those that are overdue are forgotten, a bounded number at a time.
+-- Those that are overdue are forgotten.
 local function take_first(sleepers, at)
   local first = redis.call('ZPOPMIN', sleepers)
-  if not first[1] or not is_overdue(first[2], at) then
-    return first
+  if first[1] and tonumber(first[2]) + OVERDUE < tonumber(at) then
+    repeat
+      local gone = redis.call('ZRANGE', sleepers, '-inf', '(' .. later(at, -OVERDUE), 'BYSCORE',
+        'LIMIT', 0, FORGOTTEN_AT_ONCE)
+      if #gone > 0 then
+        redis.call('ZREM', sleepers, unpack(gone))
+      end
+    until #gone < FORGOTTEN_AT_ONCE
+    first = redis.call('ZPOPMIN', sleepers)
   end
-  local gone = redis.call('ZRANGE', sleepers, '-inf', later(at, -OVERDUE), 'BYSCORE',
-    'LIMIT', 0, FORGOTTEN_AT_ONCE)
-  if #gone > 0 then
-    redis.call('ZREM', sleepers, unpack(gone))
-  end
-  first = redis.call('ZPOPMIN', sleepers)
-  return first[1] and is_overdue(first[2], at) and {} or first
+  return first
+end
+
+-- Tells a worker to look; whether that was possible. Who may not publish wakes nobody, and must not
+-- keep those who may from it.
+local function tell(base, topic, worker)
+  local reply = redis.pcall('PUBLISH', worker_channel(base, topic, worker), '')
+  return type(reply) ~= 'table' or not reply.err
 end
 
 -- Wakes one sleeper, if there is one.
 local function hint(base, topic, at)
-  local first = take_first(topic_key(base, topic, 'sleepers'), at)
-  if first[1] then
-    redis.pcall('PUBLISH', worker_channel(base, topic, first[1]), '')
+  local sleepers = topic_key(base, topic, 'sleepers')
+  local first = take_first(sleepers, at)
+  if first[1] and not tell(base, topic, first[1]) then
+    redis.pcall('ZADD', sleepers, first[2], first[1])
   end
 end
 

@@ -167,5 +167,8 @@ if look ~= '' and not is_more and #messages < wanted then
   asleep_until = sleep(base, topic, at, worker, look, upcoming)
 elseif look ~= '' then
   leave(base, topic, at, worker, upcoming)
+  if first[1] and tonumber(first[2]) > tonumber(at) then
+    hint_declined(base, topic, at)
+  end
 end
 return { 'OK', at, upcoming, is_more and '1' or '', messages, dropped, asleep_until }

@@ -22,10 +22,10 @@ local due_at = later(at, delay)
 local worker = worker_of(receipt)
 local fields = redis.call('HMGET', message, 'postponed_since', 'declined_by')
 local since, decliners = fields[1] or at, fields[2] or ''
-local is_new = not is_among(worker, decliners)
-if is_new then
-  decliners = with_decliner(decliners, worker)
-end
+local before = decliners
+decliners = with_decliner(decliners, worker)
+-- Who may have it now, and might not before: all others, unless it is as it was.
+local is_open = not is_among(worker, before) or are_too_many(before)
 redis.call('HINCRBY', message, 'attempt', '-1')
 redis.call('HINCRBY', message, 'postponed', '1')
 redis.call('HDEL', message, 'receipt')
@@ -36,7 +36,7 @@ redis.call('ZADD', declined, since, message_id)
 unhold(base, ended.run, message_id)
 -- One that may have it is to look at once; it knows then when the message is due again. If there is
 -- none, any worker has to know, this one too.
-if not (is_new and hint_another(base, topic, at, decliners)) then
+if not (is_open and hint_another(base, topic, at, decliners)) then
   announce(base, topic, at, due_at)
 end
 return { 'OK' }

@@ -22,6 +22,6 @@ async def hand_on(connection: Connection, topic: str, partition: int, worker: st
     keys = connection.partitions[partition]
     await connection.call(
         "queue/wake",
-        {part: keys.topic(topic, part) for part in ("due", "leased", "declined")},
+        {part: keys.topic(topic, part) for part in ("due", "leased")},
         {"base": keys.base, "topic": topic, "worker": worker},
     )

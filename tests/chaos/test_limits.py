@@ -84,7 +84,7 @@ BOUNDS: Final = {
     # A hundred lost messages, in one run of a hundred.
     "queue/mend": Bound(1_900),
     "queue/peek": Bound(42),
-    "queue/wake": Bound(12),
+    "queue/wake": Bound(45),
     "queue/postpone": Bound(20),
     "queue/purge": Bound(4_000),
     "queue/redrive": Bound(40),

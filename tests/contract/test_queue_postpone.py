@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, Final
 
 import pytest
@@ -144,6 +145,32 @@ async def test_a_large_fleet_does_not_hand_it_round_for_ever(clocked: Clocked) -
         await clock.advance(30)
         assert await decline_as(world, "late", 30) is not None
     assert await decline_as(world, "knows") is not None
+
+
+# Contract: 7.postpone
+@pytest.mark.parametrize("old", [1, 31, 32, 33, 63, 64, 65, 100])
+async def test_a_new_worker_gets_it_however_many_have_declined_it(
+    clocked: Clocked, old: int
+) -> None:
+    """Also where an old one is first whenever it is due."""
+    world, clock = clocked
+    chance = random.Random(old)
+    workers = [f"old{number}" for number in range(old)]
+    await send(world, content(1))
+    for worker in workers:
+        if await decline_as(world, worker, 30) is None:
+            await clock.advance(30)
+            assert await decline_as(world, worker, 30) is not None
+    for _ in range(10):
+        order = ["new", *workers]
+        chance.shuffle(order)
+        for worker in order:
+            message = await decline_as(world, worker, 30)
+            if worker == "new" and message is not None:
+                return
+        await clock.advance(30)
+        assert await decline_as(world, chance.choice(workers), 30) is not None
+    pytest.fail("nobody offered it to the new one in five minutes")
 
 
 # Contract: 7.postpone
