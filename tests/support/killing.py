@@ -37,7 +37,7 @@ SWEEP_INTERVAL: Final = 0.5
 AT_A_TIME: Final = 3
 """Workers."""
 PATIENCE: Final = 45.0
-"""Seconds after which a run will not end any more."""
+"""Seconds without an event after which a run will not end any more."""
 CARELESS: Final = Job("work", has_outbox=False, forgets=4)
 """Makes work for the sweeper, and for `queue/send`."""
 _POLL: Final = 0.05
@@ -126,7 +126,9 @@ class Zygote:
         async for line in self._process.stdout:
             number, what, value = json.loads(line)
             child = self._children[number]
-            (child.pid if what == "pid" else child.status).set_result(value)
+            future = child.pid if what == "pid" else child.status
+            if not future.done():  # given up
+                future.set_result(value)
             if what == "end":
                 del self._children[number]
         for child in self._children.values():
@@ -228,7 +230,7 @@ class Driver:
         acting = [asyncio.create_task(self._resume(hook)) for hook in self._flow.hooks]
         if self._flow.is_cancelled:
             acting.append(asyncio.create_task(self._cancel()))
-        run = await self._world.runs.wait_for_terminal(self.run_id, timeout=PATIENCE)
+        run = await self._ended()
         if self._flow.is_cancelled or run.status not in TERMINAL:
             # It may have ended before all of its hooks were there.
             for task in acting:
@@ -237,6 +239,15 @@ class Driver:
             if isinstance(error, Exception):
                 raise error
         return run
+
+    async def _ended(self) -> StoredRun:
+        """The run when it has ended, or when nothing has happened for too long."""
+        length = 0
+        while True:
+            run = await self._world.runs.wait_for_terminal(self.run_id, timeout=PATIENCE)
+            before, length = length, len((await self._world.events.list(self.run_id)).data)
+            if run.status in TERMINAL or length == before:
+                return run
 
     async def _start(self) -> str:
         death = self._flow.start
