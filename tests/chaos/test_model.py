@@ -26,7 +26,7 @@ from support.queue_tools import NAME, TOPIC, content, health_check, step
 
 IS_LONG = os.environ.get("REDIS_WORLD_CHAOS") == "long"
 PARTS = 10 if IS_LONG else 1
-LIVES, MEMORY_LIVES = (20, 2) if IS_LONG else (8, 4)
+LIVES, MEMORY_LIVES = (8, 2) if IS_LONG else (8, 4)
 """In each part."""
 
 
