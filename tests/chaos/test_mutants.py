@@ -21,8 +21,6 @@ from support.simulation_mutants_of_resends import RESENDS
 from support.simulation_mutants_of_rules import RULES
 
 IS_LONG: Final = os.environ.get("REDIS_WORLD_CHAOS") == "long"
-SEEDS: Final = 20
-LONG_LIFE: Final = 320
 MUTANTS: Final = {**RULES, **RESENDS}
 
 pytestmark = pytest.mark.parametrize("backend", ["memory"], indirect=True)
@@ -42,20 +40,13 @@ async def what_is_found(backend: Backend, mutant: Mutant, seed: int, operations:
 
 
 @each_mutant
-async def test_a_rule_that_is_missing_is_found(
-    backend: Backend, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_rule_that_is_missing_is_found(backend: Backend, name: str) -> None:
     mutant = MUTANTS[name]
     found = await what_is_found(backend, mutant, mutant.seed, mutant.operations)
     assert found, f"nothing was found by seed {mutant.seed} in {mutant.operations} operations"
     assert mutant.says in found
     if IS_LONG:
+        # With all rules the same life finds nothing.
         await simulate(
             backend, mutant.seed, mutant.operations, judge_every=1, favoured=mutant.favoured
         )
-        # By whatever it breaks first, which is seldom the same: with all rules they find nothing.
-        lives = [await what_is_found(backend, mutant, seed, LONG_LIFE) for seed in range(SEEDS)]
-        count = sum(map(bool, lives))
-        with capsys.disabled():
-            print(f"\n{count:2} of {SEEDS} lives find: {name}")  # noqa: T201 - asked for
-        assert count

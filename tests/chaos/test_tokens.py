@@ -31,10 +31,8 @@ from support.token_simulation import TokenSimulation, simulate
 from support.token_stage import Stage, staged
 
 IS_LONG: Final = os.environ.get("REDIS_WORLD_CHAOS") == "long"
-SEEDS: Final = 20 if IS_LONG else 4
+SEEDS: Final = 8 if IS_LONG else 4
 STEPS: Final = 5_000 if IS_LONG else 300
-MUTANT_SEEDS: Final = 12
-MUTANT_STEPS: Final = 600
 
 SEEN: Final = {"OK", "TOKEN_TAKEN", "CONFLICT", "UNRESERVED", "REVOKED", "RUN_TERMINAL"}
 """What a long life meets of hook_created: one without a fence proves nothing about it."""
@@ -84,14 +82,13 @@ async def what_is_found(backend: Backend, name: str, seed: int, steps: int) -> s
 
 @in_memory
 @pytest.mark.parametrize("name", MUTANTS)
-async def test_a_rule_that_is_missing_is_found(
-    backend: Backend, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_rule_that_is_missing_is_found(backend: Backend, name: str) -> None:
     mutant = MUTANTS[name]
     found = await what_is_found(backend, name, mutant.seed, mutant.steps)
     assert found, f"nothing was found by seed {mutant.seed} in {mutant.steps} steps"
     assert mutant.says in found.partition("after")[0]
     if IS_LONG:
+        # With all rules the same life finds nothing.
         await simulate(
             backend,
             mutant.seed,
@@ -100,11 +97,6 @@ async def test_a_rule_that_is_missing_is_found(
             favoured=mutant.favoured,
             patience=mutant.patience,
         )
-        lives = [
-            await what_is_found(backend, name, seed, MUTANT_STEPS) for seed in range(MUTANT_SEEDS)
-        ]
-        with capsys.disabled():
-            print(f"\n{sum(map(bool, lives)):2} of {MUTANT_SEEDS} lives find: {name}")  # noqa: T201
 
 
 # -- lives that were made up ---------------------------------------------------------------
