@@ -18,7 +18,7 @@ WORKERS ?= auto
 PYTEST_ARGS ?=
 
 # A test that hangs fails by its own time limit; after some of them the rest would be the same.
-QUICK = -m pytest -n $(WORKERS) --dist worksteal --quick --timeout=60 --maxfail=8 tests $(PYTEST_ARGS)
+QUICK = -m pytest -p no:benchmark -p no:hypothesispytest -n $(WORKERS) --dist worksteal --quick --timeout=60 --maxfail=8 tests $(PYTEST_ARGS)
 
 # Each test that starts a process would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -97,6 +97,7 @@ def shows(wire: Wire, name: str, value: Any) -> bool:
     return name in wire and same(wire[name], value)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"{field.kind}.{field.name}")
 async def test_absent_none_text_and_bytes_stay_apart(field: Field, world: RedisWorld) -> None:
     for value in VALUES:

@@ -48,6 +48,7 @@ async def test_it_reads_what_came_since(world: RedisWorld) -> None:
     assert replay.mark == await whole(world, run_id)
 
 
+@pytest.mark.large
 async def test_it_reads_more_than_a_page(world: RedisWorld) -> None:
     run_id = await new_run(world)
     mark = await whole(world, run_id)

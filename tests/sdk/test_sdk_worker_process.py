@@ -193,6 +193,7 @@ async def test_a_looping_workflow_ends_its_process_and_counts_as_failed(stage: S
     assert f"{stage.module}.py" in text
 
 
+@pytest.mark.slow
 async def test_a_blocking_step_may_block_for_longer_than_a_replay(stage: Stage) -> None:
     async with stage.backend.world(namespace=stage.namespace) as world:
         await start(stage, ("one_step", ("blocking",)))
@@ -280,6 +281,7 @@ async def test_a_second_signal_ends_all_processes(stage: Stage) -> None:
         assert (message.attempt, message.failures) == (1, 0)
 
 
+@pytest.mark.slow
 async def test_a_task_that_exits_fails_its_message_only(stage: Stage) -> None:
     async with stage.backend.world(namespace=stage.namespace) as world:
         await start(stage, ("one_step", ("exiting",)))

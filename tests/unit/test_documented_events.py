@@ -54,6 +54,7 @@ def documented() -> set[str]:
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
 
 
+@pytest.mark.slow
 def test_every_event_is_explained() -> None:
     found = {
         event

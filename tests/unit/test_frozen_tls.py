@@ -31,7 +31,7 @@ SCHEMES: Final = ("rediss", slow("rediss+cluster"), slow("rediss+sentinel"))
 IMPATIENT: Final[dict[str, Any]] = {
     "retry_timeout": 0, "connect_timeout": 0.1, "socket_timeout": 0.1,
 }  # fmt: skip
-ANSWERS: Final = (-1, slow(0), slow(1), slow(2), 3)
+ANSWERS: Final = (slow(-1), slow(0), slow(1), slow(2), 3)
 """Before a connection freezes; -1: within the handshake."""
 
 
@@ -80,6 +80,7 @@ def test_an_opening_that_freezes(
         assert leftovers(act) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [0, 1])
 def test_a_world_that_freezes(calls: int, locked: Server, authority: Authority) -> None:
     frost = Frost()

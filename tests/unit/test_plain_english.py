@@ -45,6 +45,7 @@ def test_no_text_of_the_package_has_a_banned_word() -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.slow
 def test_no_name_that_users_meet_has_a_banned_word() -> None:
     found = [
         f"{text.place}: {text.text}: {word}"

@@ -23,6 +23,7 @@ from redis_world.testing import Server, redis_cluster, redis_server
 from redis_world.worker import Worker
 from support.events import new_run, run_ended, write
 from support.exercise import exercise, exercise_partitions
+from support.marks import slow
 from support.private_servers import any_kind, needing
 from support.queue_tools import NAME, TOPIC, step
 
@@ -63,7 +64,7 @@ class Place:
         return found - {"command client|setinfo", "command client"}
 
 
-@pytest.fixture(params=["server", "cluster of 1 partition", "cluster of 4 partitions"])
+@pytest.fixture(params=["server", slow("cluster of 1 partition"), slow("cluster of 4 partitions")])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     line = re.search(r"^ACL SETUSER world on >password (.*)$", MANUAL.read_text(), re.MULTILINE)
     assert line is not None

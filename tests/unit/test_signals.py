@@ -55,9 +55,9 @@ FORKS: Final = {
     ("how", "number", "place"),
     [
         ("os.fork", "SIGTERM", "main"),
-        ("os.fork", "SIGINT", "main"),
+        slow("os.fork", "SIGINT", "main"),
         ("os.fork", "SIGTERM", "thread"),
-        ("multiprocessing", "SIGTERM", "main"),
+        slow("multiprocessing", "SIGTERM", "main"),
     ],
 )
 def test_a_forked_process_ends_by_a_signal(how: str, number: str, place: str) -> None:
@@ -96,6 +96,7 @@ def test_a_forked_process_ends_by_a_signal(how: str, number: str, place: str) ->
     assert run(program) == "done\n"
 
 
+@pytest.mark.slow
 def test_a_signal_right_behind_the_fork_is_not_lost() -> None:
     """As of `start(); terminate(); join()`: the parent's handler would swallow it."""
     program = """

@@ -77,6 +77,7 @@ def test_a_replay_imports_it(statement: str) -> None:
         exec(statement, {})
 
 
+@pytest.mark.slow
 def test_also_in_sandboxes_of_before() -> None:
     """Whatever was imported and replayed first: the finder of the sandboxes is made once."""
     code = """

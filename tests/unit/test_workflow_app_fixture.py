@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pytest
 
 from redis_world.testing import available_kinds
-from support.marks import slow
 
 pytest_plugins = ["pytester"]
 
@@ -166,7 +165,8 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("name", ["plain", *(slow(each) for each in MODES if each != "plain")])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODES)
 def test_it_runs_under(name: str, pytester: pytest.Pytester) -> None:
     mode = MODES[name]
     names = {"mark": mode.mark, "imports": mode.imports, "fixture": mode.fixture}
