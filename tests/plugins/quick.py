@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pytest
@@ -78,6 +78,20 @@ def pytest_ignore_collect(collection_path: object, config: pytest.Config) -> boo
     """Do not even import what is left out as a whole."""
     folders = [config.rootpath / "tests" / name for name in _NOT_EVEN_IMPORTED]
     return True if config.getoption("--quick") and collection_path in folders else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Make no items for servers that the quick part does not have: they are the most by far."""
+    yield
+    if metafunc.config.getoption("--quick") and not metafunc.definition.get_closest_marker(
+        "everywhere"
+    ):
+        calls = metafunc._calls  # what is made of them would be thrown away
+        # One is left in any case: without, pytest would take the function for one without any.
+        calls[:] = [each for each in calls if _kinds_in(each.params) <= {*QUICK_KINDS}] or calls[
+            :1
+        ]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -154,7 +168,10 @@ def is_first(item: pytest.Item) -> bool:
 
 def kinds_of(item: pytest.Item) -> set[str]:
     """The kinds of servers that a test is for, by its parameters, whatever their names are."""
-    params = item.callspec.params if hasattr(item, "callspec") else {}
+    return _kinds_in(item.callspec.params) if hasattr(item, "callspec") else set()
+
+
+def _kinds_in(params: Mapping[str, object]) -> set[str]:
     return {value for value in params.values() if isinstance(value, str) and value in ALL_KINDS}
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 ROOT: Final = Path(__file__).parents[2]
 OPERATIONS: Final = ROOT / "docs" / "operations.md"
 SOURCES: Final = sorted((ROOT / "src").rglob("*.py"))
