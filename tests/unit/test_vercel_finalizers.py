@@ -100,7 +100,7 @@ async def main():
     async with memory_world() as world:
         VercelWorld(world)
         sandbox = py_sandbox.Sandbox(run_cleanups=False)
-        for threshold in (1, 2):
+        for threshold in (1, 2, 3, 4):
             gc.set_threshold(threshold, 10, 10)
             for number in range(400):
                 if number < 100:

@@ -35,23 +35,30 @@ def _code_of_locks() -> frozenset[CodeType]:
     return frozenset([lock.acquire.__code__, lock.release.__code__])
 
 
-def _code_of_contexts() -> frozenset[CodeType]:
-    """What sets variables or copies a context between the start of a replay and its end."""
+def _code_of_sandboxes() -> frozenset[CodeType]:
+    """What sets variables when a replay begins and ends, and for its imports."""
     functions: list[Any] = [
         py_sandbox.Sandbox._activate,  # noqa: SLF001 - hence the upper bound of the dependency
         py_sandbox._host_import,  # noqa: SLF001
         py_sandbox._SandboxFinder._find_real_spec,  # noqa: SLF001
         serde.sandboxed_registrations,
         runtime.WorkflowOrchestratorContext.run_workflow,
-        asyncio.Handle.__init__,
-        asyncio.BaseEventLoop.create_task,
-        asyncio.Runner._lazy_init,  # type: ignore[attr-defined]  # noqa: SLF001
     ]
     return frozenset(inspect.unwrap(function).__code__ for function in functions)
 
 
-_LOCKS: Final = _code_of_locks() if _STRIKES_ANYWHERE else frozenset()
-_CONTEXTS: Final = _code_of_contexts() if _STRIKES_ANYWHERE else frozenset()
+def _code_of_loops() -> frozenset[CodeType]:
+    """What copies the context, in a replay and everywhere else."""
+    functions: list[Any] = [
+        asyncio.Handle.__init__,
+        asyncio.BaseEventLoop.create_task,
+        asyncio.Runner._lazy_init,  # type: ignore[attr-defined]  # noqa: SLF001
+    ]
+    return frozenset(function.__code__ for function in functions)
+
+
+_ALWAYS: Final = _code_of_locks() | _code_of_sandboxes() if _STRIKES_ANYWHERE else frozenset()
+_IN_REPLAYS: Final = _code_of_loops() if _STRIKES_ANYWHERE else frozenset()
 
 
 def spare_replays() -> None:
@@ -73,4 +80,4 @@ def _spare(phase: str, _info: dict[str, int]) -> None:
 
 def _is_delicate(code: CodeType) -> bool:
     # Outside of a sandbox an import of a finalizer sets no variables.
-    return code in _LOCKS or (code in _CONTEXTS and py_sandbox.in_sandbox())
+    return code in _ALWAYS or (code in _IN_REPLAYS and py_sandbox.in_sandbox())
