@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TypeVar
 
 from peers.base import MissingError
 from redis_world.testing import (
@@ -17,6 +18,8 @@ from redis_world.testing.servers import ServerKind
 
 __all__ = ["private_cluster", "private_redis", "server_version"]
 
+T = TypeVar("T")
+
 
 @contextmanager
 def private_redis(kind: ServerKind = "redis7") -> Iterator[Server]:
@@ -25,11 +28,7 @@ def private_redis(kind: ServerKind = "redis7") -> Iterator[Server]:
     Raises:
         MissingError: there is no such server here.
     """
-    with ExitStack() as stack:
-        try:
-            server = stack.enter_context(redis_server(kind))
-        except ServerUnavailableError as error:
-            raise MissingError(str(error)) from error
+    with _or_missing(redis_server(kind)) as server:
         yield server
 
 
@@ -40,12 +39,18 @@ def private_cluster(masters: int, kind: ServerKind = "redis7") -> Iterator[Clust
     Raises:
         MissingError: there is no such server here.
     """
+    with _or_missing(redis_cluster(kind, masters=masters)) as cluster:
+        yield cluster
+
+
+@contextmanager
+def _or_missing(servers: AbstractContextManager[T]) -> Iterator[T]:
     with ExitStack() as stack:
         try:
-            cluster = stack.enter_context(redis_cluster(kind, masters=masters))
+            started = stack.enter_context(servers)
         except ServerUnavailableError as error:
             raise MissingError(str(error)) from error
-        yield cluster
+        yield started
 
 
 def server_version(server: Server) -> str:

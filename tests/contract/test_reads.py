@@ -453,7 +453,6 @@ async def test_events_by_correlation_id(made: tuple[RedisWorld, str]) -> None:
 
 # Contract: 6.events
 @pytest.mark.slow
-@pytest.mark.large
 async def test_a_long_log_reads_whole(world: RedisWorld) -> None:
     """Lengths around the sizes in which a reader may fetch it."""
     run_id = await new_run(world, "pending")

@@ -11,7 +11,6 @@ import pytest
 
 from support.marks import slow
 
-DEFAULT_OF_SIGINT: Final = "signal.default_int_handler"
 PREPARE: Final = """
     import asyncio, multiprocessing, os, signal, subprocess, sys, time
     from redis_world.signals import stopped_by_signals
