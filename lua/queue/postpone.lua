@@ -21,9 +21,8 @@ local at = now()
 local due_at = later(at, delay)
 local worker = worker_of(receipt)
 local fields = redis.call('HMGET', message, 'postponed_since', 'declined_by')
-local since, decliners = fields[1] or at, fields[2] or ''
-local before = decliners
-decliners = with_decliner(decliners, worker)
+local since, before = fields[1] or at, fields[2] or ''
+local decliners = with_decliner(before, worker)
 -- Who may have it now, and might not before: all others, unless it is as it was.
 local is_open = not is_among(worker, before) or are_too_many(before)
 redis.call('HINCRBY', message, 'attempt', '-1')
