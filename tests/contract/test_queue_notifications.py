@@ -9,6 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import pytest
+from fakeredis._helpers import SimpleError
+from fakeredis._msgs import NO_PERMISSION_CHANNEL_ERROR
+from fakeredis.commands_mixins.pubsub_mixin import PubSubCommandsMixin
 
 from redis_world import RedisWorld
 from redis_world.hints import Subscription
@@ -483,3 +486,42 @@ async def test_a_dead_sleeper_costs_one_look_of_another_worker(world: RedisWorld
         await send(world, content(1))
         await asyncio.wait_for(came.wait(), 20)
     assert time.monotonic() - sent < 4.0
+
+
+@contextlib.asynccontextmanager
+async def without_channels(
+    backend: Backend, world: RedisWorld, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[RedisWorld]:
+    """The World of a user that has no rights on channels, beside another one."""
+    namespace = world.config.namespace
+    if backend.is_memory:
+
+        def refuse(*_: object) -> int:
+            raise SimpleError(NO_PERMISSION_CHANNEL_ERROR)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PubSubCommandsMixin, "publish", refuse)
+            yield world
+        return
+    with contextlib.closing(backend.client()) as client:
+        rule = ("on", ">secret", "~*", "+@all", "resetchannels")
+        client.execute_command("ACL", "SETUSER", "mute", *rule)  # type: ignore[no-untyped-call]
+        try:
+            url = backend.url.replace("redis://", "redis://mute:secret@")
+            async with RedisWorld(url, namespace=namespace) as mute:
+                yield mute
+        finally:
+            client.execute_command("ACL", "DELUSER", "mute")  # type: ignore[no-untyped-call]
+
+
+async def test_who_may_not_publish_keeps_no_other_from_waking_a_worker(
+    backend: Backend, world: RedisWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own messages wait until the worker looks."""
+    async with asleep(world, "x", look=HOUR) as hints:
+        async with without_channels(backend, world, monkeypatch) as mute:
+            await send(mute, step("a"))
+            assert await woken(hints) == []
+        await send(world, step("b"))
+        assert await woken(hints) == ["x"]
+        assert len((await claim(world, "x")).messages) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import gc
 import multiprocessing
 import statistics
 import subprocess
@@ -529,6 +530,49 @@ async def test_the_end_is_that_of_all_threads(
             with pytest.raises(WorldClosedError):
                 await asyncio.to_thread(each.result, LONG)
     await until(lambda: not connections())
+
+
+# redis-py's blocking client of a cluster, which looks at it, leaves a connection to the collector.
+@pytest.mark.filterwarnings("error", "ignore:unclosed:ResourceWarning")
+@pytest.mark.parametrize("turns", range(4))
+def test_an_end_that_meets_that_of_a_loop(
+    backend: Backend,
+    connections: Callable[[], set[str]],
+    turns: int,
+) -> None:
+    """Another thread closes the World while a loop goes through its own end, at each moment."""
+    for moment in range(3):
+        world = backend.world()
+        told: list[dict[str, Any]] = []
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(partial(note, told))
+        loop.run_until_complete(left_over(world))
+
+        def close(now: int, moment: int = moment, world: RedisWorld = world) -> None:
+            if now == moment:
+                in_another_thread(lambda: asyncio.run(world.aclose()))
+
+        close(0)
+        for _ in range(turns):
+            loop.run_until_complete(asyncio.sleep(0))
+        close(1)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        close(2)
+        loop.run_until_complete(loop.shutdown_default_executor())
+        assert not asyncio.all_tasks(loop), moment
+        loop.close()
+        gc.collect()
+        assert not told, moment
+        wait_until(lambda: not connections())
+
+
+def note(told: list[dict[str, Any]], _: object, context: dict[str, Any]) -> None:
+    told.append(context)
+
+
+def in_another_thread(call: Callable[[], None]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(call).result(LONG)
 
 
 async def left_over(world: RedisWorld) -> None:

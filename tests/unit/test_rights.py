@@ -25,7 +25,6 @@ from support.events import new_run, run_ended, write
 from support.exercise import exercise, exercise_partitions
 from support.marks import slow
 from support.private_servers import any_kind, needing
-from support.queue_tools import NAME, TOPIC, step
 
 NAMESPACE: Final = "orders"
 PASSWORD: Final = "pass-word"
@@ -161,31 +160,6 @@ def _with_waitaof() -> str:
     from redis_world.testing import available_kinds
 
     return next(each for each in ("valkey9", "redis8") if each in available_kinds())
-
-
-async def test_who_may_not_publish_keeps_no_other_from_waking_a_worker() -> None:
-    """Its own messages wait until the worker looks."""
-    rule = rights(NAMESPACE).replace("&", "resetchannels ").split()
-    rule = [word for word in rule if not word.startswith("{")]
-    args = (*SAFE, "--user", "mute", "on", f">{PASSWORD}", *rule)
-    with needing("real"), redis_server(any_kind(), args=args) as server:
-        mute_url = server.url.replace("://", f"://mute:{PASSWORD}@")
-        async with (
-            RedisWorld(server.url, namespace=NAMESPACE) as world,
-            RedisWorld(mute_url, namespace=NAMESPACE) as mute,
-        ):
-            channels = [keys.worker_channel(TOPIC, "w") for keys in world.connection.partitions]
-            async with world.connection.hub.subscribe(*channels) as hints:
-                claim = await world.queue.claim_batch(TOPIC, worker="w", look=3600)
-                assert claim.asleep
-                while await hints.wait(0.1):
-                    pass
-                await mute.queue.send(NAME, step("a"))
-                assert not await hints.wait(0.2)
-                await world.queue.send(NAME, step("b"))
-                assert await hints.wait(10)
-                claim = await world.queue.claim_batch(TOPIC, worker="w")
-                assert len(claim.messages) == 2
 
 
 OTHERS: Final = (

@@ -137,8 +137,11 @@ class _LoopState:
         self._hub: HintHub | None = None
         self._subscribers: weakref.WeakSet[redis.asyncio.Redis] = weakref.WeakSet()
         self._guardian: AsyncGenerator[None, None] | None = None
-        """Closes the client with the loop, where nobody else does."""
+        """Closes the clients with the loop, where nobody else does."""
         self._end: asyncio.Task[None] | None = None
+        """Closes everything on behalf of another thread."""
+        self._is_closed = False
+        """Whether the clients are closed, or the loop's own end closes them."""
 
     @property
     def hub(self) -> HintHub:
@@ -157,8 +160,26 @@ class _LoopState:
     async def guard(self) -> None:
         """Have the loop's own end close the clients."""
         if self._guardian is None:
-            self._guardian = _close_with_the_loop(self.routes)
+            self._guardian = self._close_with_the_loop()
             await anext(self._guardian)
+
+    async def _close_with_the_loop(self) -> AsyncGenerator[None, None]:
+        """Close the clients at the end of a block that nobody ends but `asyncio.run`.
+
+        A loop that ends closes its asynchronous generators: the one place where connections that
+        were never closed can still be.
+        """
+        try:
+            yield
+        finally:
+            if not self._is_closed:
+                self._is_closed = True
+                # Nobody else may close a generator that is at work.
+                self._guardian = None
+                if self._end is not None:
+                    # The loop would be closed before it had its turns.
+                    await asyncio.wait({self._end})
+                await self.routes.aclose()
 
     async def aclose(self) -> None:
         """Wait for what is under way, and close everything.
@@ -167,14 +188,19 @@ class _LoopState:
         """
         self.is_over, self.opened = True, False
         async with contextlib.AsyncExitStack() as closing:
-            if self._guardian is not None:
-                closing.push_async_callback(self._guardian.aclose)
-            else:
-                closing.push_async_callback(self.routes.aclose)
+            closing.push_async_callback(self._close_clients)
             if self._hub is not None:
                 self._hub.end()
                 closing.push_async_callback(self._hub.aclose)
             await self.routes.finish()
+
+    async def _close_clients(self) -> None:
+        try:
+            await self.routes.aclose()
+        finally:
+            self._is_closed = True
+            if self._guardian is not None:
+                await self._guardian.aclose()
 
     def end_soon(self) -> None:
         """Close it in its own loop, from another thread or none.
@@ -185,7 +211,9 @@ class _LoopState:
             self.loop.call_soon_threadsafe(self._begin_to_end)
 
     def _begin_to_end(self) -> None:
-        self._end = self.loop.create_task(self.aclose(), name="redis-world end")
+        self.is_over, self.opened = True, False
+        if not self._is_closed:
+            self._end = self.loop.create_task(self.aclose(), name="redis-world end")
 
     def drop(self) -> None:
         """Close its sockets without its loop, which is closed or another process's."""
@@ -549,15 +577,3 @@ def _leave_parent() -> None:
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(after_in_child=_leave_parent)
-
-
-async def _close_with_the_loop(routes: _Routes) -> AsyncGenerator[None, None]:
-    """Close clients at the end of a block that nobody ends but `asyncio.run`.
-
-    A loop that ends closes its asynchronous generators: the one place where connections that
-    were never closed can still be.
-    """
-    try:
-        yield
-    finally:
-        await routes.aclose()
