@@ -15,6 +15,7 @@ from support.at_work import at_work
 from support.backends import Backend
 from support.commandstats import Counts
 from support.queue_tools import TOPIC, send, step
+from support.until import until
 
 IDLE: Final = 60
 MOST: Final = {1: 150, 16: 400}
@@ -79,6 +80,33 @@ async def test_a_message_with_many_idle_workers(
         looks = IDLE * 3 / (0.85 * look_seconds(1))
         assert counts.scripts() <= 3 * 100 + looks
         assert counts.commands()["publish"] <= 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [3, 24, 200])
+async def test_messages_with_many_busy_workers(
+    real_backend: Backend, server: redis.Redis, at_once: int
+) -> None:
+    """Each has room for one, and there is something in many partitions."""
+    handled = 0
+
+    async def work(payload: Any, **_: object) -> None:
+        nonlocal handled
+        handled += 1
+        await asyncio.sleep(0.01)
+        if handled < 600:
+            await send(world, step(f"s{handled}", payload["runId"]))
+
+    async with real_backend.world(partitions=16) as world, contextlib.AsyncExitStack() as stack:
+        for _ in range(30):
+            await stack.enter_async_context(at_work(world, work, concurrency=1))
+        await all_asleep(server, 30)
+        counts = Counts(server)
+        for number in range(at_once):
+            await send(world, step(f"s{number}", f"wrun_{number}"))
+        await until(lambda: handled >= 600)
+        # Each with its send, claim and ack.
+        assert counts.scripts() <= 7 * 600
 
 
 async def all_asleep(server: redis.Redis, count: int) -> None:

@@ -79,3 +79,21 @@ def test_with_nothing_to_come_it_waits_for_word() -> None:
 @pytest.mark.parametrize(("partitions", "seconds"), [(1, 3), (3, 3), (16, 16), (1024, 20)])
 def test_how_often(partitions: int, seconds: float) -> None:
     assert look_seconds(partitions) == seconds
+
+
+def test_it_looks_into_no_more_than_it_has_room_for() -> None:
+    here = lookout(16)
+    for room, most in ((1, 1), (2, 1), (3, 2), (8, 4), (31, 16), (100, 16)):
+        places = here.next_places(0.0, room)
+        assert len({*places}) == len(places) == most
+    # By chance: none of them waits for the others.
+    assert {place for _ in range(1000) for place in here.next_places(0.0, 1)} == {*range(16)}
+
+
+def test_what_does_not_answer_is_waited_for_together() -> None:
+    here = lookout(4)
+    here.unanswered([2], now=0.0, rest=1.0)
+    assert here.due(0.5) == here.next_places(0.5, 1) == [0, 1, 3]
+    assert here.next_places(1.0, 1) == [0, 1, 2, 3]
+    here.looked([0, 1, 2, 3], {}, now=1.0, rest=0.0)
+    assert len(here.next_places(1.0, 1)) == 1

@@ -37,6 +37,8 @@ class Lookout:
         """Partition -> when to look there."""
         self._missed: set[int] = set()
         """Where to look, and others were told to."""
+        self._lost: set[int] = set()
+        """Where the last look had no answer."""
 
     def hear(self, channels: Iterable[bytes]) -> None:
         """Look at once where something was announced."""
@@ -53,6 +55,20 @@ class Lookout:
     def due(self, now: float) -> list[int]:
         """Where to look now."""
         return [partition for partition, at in self._looks.items() if at <= now]
+
+    def next_places(self, now: float, room: int) -> list[int]:
+        """Where to look first, with room for so many messages: for two in each partition, or one.
+
+        Not everywhere at once: what is found in one partition may fill the room, and then the
+        others would have to be looked at again, and other workers be told of what is there.
+
+        All of them while a partition does not answer: so these are waited for together.
+        """
+        places = self.due(now)
+        most = (room + 1) // 2
+        if len(places) <= most or self._lost:
+            return places
+        return random.sample(places, most)
 
     def told(self, partitions: Collection[int]) -> None:
         """Others were told of what is left there."""
@@ -76,7 +92,13 @@ class Lookout:
             if seconds is not None:
                 seconds *= random.uniform(earliest, 1.0)  # noqa: S311 - guards nothing
             self._missed.discard(partition)
+            self._lost.discard(partition)
             self._looks[partition] = now + (rest if seconds is None else seconds)
+
+    def unanswered(self, partitions: Collection[int], now: float, rest: float) -> None:
+        """Note that a look had no answer: it is made again in so many seconds."""
+        self.looked(partitions, {}, now, rest)
+        self._lost |= {*partitions}
 
     def next_look(self, now: float) -> float:
         """When the next partition is to be looked at, besides those that are already."""

@@ -211,8 +211,7 @@ class Running:
         """Claim where something may be, or wait until something is; for a free slot before."""
         now = time.monotonic()
         lookout.hear(hints.heard())
-        places = lookout.due(now)
-        if not places:
+        if not lookout.due(now):
             await hints.wait(lookout.next_look(now) - now)
             return
         taken = self._slots.take(MAX_CLAIM)
@@ -222,6 +221,7 @@ class Running:
             self._hand_on(topic, lookout.missed(now))
             await hints.wait(lookout.next_look(now) - now)
             return
+        places = lookout.next_places(now, taken)
         rest = await self._claim(topic, places, taken, leases, hints, lookout)
         if rest > 0:
             await hints.wait(rest)
@@ -258,7 +258,7 @@ class Running:
         if claim.wait is not None:
             rest = min(rest, claim.wait)
         lookout.looked({*places} - claim.lost, claim.asleep, time.monotonic(), rest)
-        lookout.looked(claim.lost, {}, time.monotonic(), _POLL_SECONDS)
+        lookout.unanswered(claim.lost, time.monotonic(), _POLL_SECONDS)
         lookout.told(claim.told)
         return 0.0
 
