@@ -1,5 +1,6 @@
 # Everything runs in .venv, which the first target that needs it makes: `make PYTHON=...`
-# chooses the interpreter.
+# chooses the interpreter. What a target needs and is not there yet, it installs: the demo and the
+# tests need not wait for what checks types or draws pictures.
 
 # Asked whether it runs, not only whether it is there: a version manager may have a stub.
 PYTHON ?= $(shell for python in python3.11 python3; do \
@@ -8,7 +9,10 @@ PYTHON ?= $(shell for python in python3.11 python3; do \
 
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+DEMO := $(VENV)/.with-vercel
+TEST := $(VENV)/.with-test
+DEV := $(VENV)/.with-dev
+INSTALL = -m pip install --quiet --disable-pip-version-check
 WHEEL := build/wheel
 # An environment for each Python, and one with the lowest versions of the dependencies.
 PYTHONS := build/python
@@ -28,27 +32,31 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 # Made by a pattern, and kept all the same.
-.PRECIOUS: $(PYTHONS)/3.%/.installed
+.PRECIOUS: $(VENV)/.with-% $(PYTHONS)/3.%/.installed
 .PHONY: help demo test test-all test-everything test-pythons test-lowest pythons missing-pythons lint types bench chaos check wheel-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-$(STAMP): pyproject.toml
+$(VENV)/.made:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed: make PYTHON=..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: $(STAMP) ## run an order workflow and watch it
+# By the name of an extra of the package.
+$(VENV)/.with-%: pyproject.toml | $(VENV)/.made
+	$(BIN)/python $(INSTALL) -e '.[$*]'
+	@touch $@
+
+demo: $(DEMO) ## run an order workflow and watch it
 	$(BIN)/redis-world demo
 
-test: $(STAMP) ## run the quick part of the tests, which needs Python, make and git alone
+test: $(TEST) ## run the quick part of the tests, which needs Python, make and git alone
 	$(BIN)/python $(QUICK)
 
 test-all: test-everything test-lowest test-pythons ## run everything: all tests, then other versions and Pythons
 
-test-everything: $(STAMP) ## run all tests on all servers, with coverage of Python and Lua
+test-everything: $(DEV) ## run all tests on all servers, with coverage of Python and Lua
 	$(BIN)/python -m pytest -n $(WORKERS) \
 		--cov --cov-report=term --cov-fail-under=95 \
 		--lua-cov --lua-cov-fail-under=100 \
@@ -60,7 +68,7 @@ pythons: ## list the Pythons that are here of those that test-pythons needs
 missing-pythons:
 	@$(PYTHON) tools/pythons.py --missing
 
-test-pythons: $(STAMP) ## run the quick part of the tests on the other Pythons that pyproject.toml names
+test-pythons: $(TEST) ## run the quick part of the tests on the other Pythons that pyproject.toml names
 	@own="$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')" && \
 	versions="$$($(PYTHON) tools/pythons.py)" && \
 	for version in $$versions; do \
@@ -72,7 +80,7 @@ test-3.%: $(PYTHONS)/3.%/.installed
 
 $(PYTHONS)/3.%/.installed: pyproject.toml
 	python="$$($(PYTHON) tools/pythons.py 3.$*)" && "$$python" -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(@D)/bin/python $(INSTALL) -e '.[test]'
 	@touch $@
 
 test-lowest: $(PYTHONS)/lowest/.installed ## run the quick part on the lowest versions of the dependencies
@@ -81,38 +89,38 @@ test-lowest: $(PYTHONS)/lowest/.installed ## run the quick part on the lowest ve
 $(PYTHONS)/lowest/.installed: pyproject.toml tools/pythons.py
 	$(PYTHON) -m venv --clear $(@D)
 	$(PYTHON) tools/pythons.py --lowest >$(@D)/constraints.txt
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c $(@D)/constraints.txt -e '.[dev]'
+	$(@D)/bin/python $(INSTALL) -c $(@D)/constraints.txt -e '.[test]'
 	@touch $@
 
-lint: $(STAMP) ## check style, import directions and the Lua scripts
+lint: $(DEV) ## check style, import directions and the Lua scripts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/python tools/luacheck.py
 	$(BIN)/python tools/contract_table.py --check
 
-types: $(STAMP) ## check types
+types: $(DEV) ## check types
 	$(BIN)/mypy
 	@# Apart: there is a conftest in both, and the programs run in environments of their own.
 	MYPYPATH=benchmarks $(BIN)/mypy --exclude peers/programs benchmarks
 	MYPYPATH=benchmarks/peers/programs $(BIN)/mypy benchmarks/peers/programs
 
-bench: $(STAMP) ## measure everything, beside what others use
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+bench: $(DEV) ## measure everything, beside what others use
+	$(BIN)/python $(INSTALL) -e '.[bench]'
 	mkdir -p build/bench
 	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
 	$(BIN)/python -m pytest benchmarks --benchmark-json=build/bench/groups.json $(PYTEST_ARGS)
 
-chaos: $(STAMP) ## run the failure tests for a long time
+chaos: $(DEV) ## run the failure tests for a long time
 	REDIS_WORLD_CHAOS=long $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --timeout=0 tests/chaos $(PYTEST_ARGS)
 
 check: lint types test ## what has to pass before a commit
 
-wheel-test: $(STAMP) ## build the wheel, install it alone, and use it outside the checkout
+wheel-test: $(DEV) ## build the wheel, install it alone, and use it outside the checkout
 	rm -rf $(WHEEL)
 	$(BIN)/python -m build --wheel --outdir $(WHEEL)/dist .
 	$(PYTHON) -m venv $(WHEEL)/venv
-	$(WHEEL)/venv/bin/python -m pip install --quiet --disable-pip-version-check $(WHEEL)/dist/*.whl
+	$(WHEEL)/venv/bin/python $(INSTALL) $(WHEEL)/dist/*.whl
 	cd / && "$(CURDIR)/$(WHEEL)/venv/bin/python" -I "$(CURDIR)/tools/smoke.py"
 
 clean: ## remove everything that was built or installed here
