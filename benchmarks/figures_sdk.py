@@ -21,6 +21,7 @@ from redis_world.vercel import use_redis_world
 
 PATIENCE: Final = 60.0
 CONCURRENCY: Final = 64
+"""Of each worker."""
 
 
 @contextmanager
@@ -68,7 +69,7 @@ async def main(url: str, workers: int, partitions: int) -> None:
         seconds, cpu = time.perf_counter() - begun, time.process_time() - used
         return {"seconds": seconds, "cpu": cpu, "round_trips": dict(seen)}
 
-    crew = [adapter.worker(concurrency=CONCURRENCY // workers) for _ in range(workers)]
+    crew = [adapter.worker(concurrency=CONCURRENCY) for _ in range(workers)]
     working = [asyncio.create_task(worker.run()) for worker in crew]
     try:
         await serve(answer)

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -194,12 +194,20 @@ TOGETHER: Final = 50
 SDK_ROUNDS: Final = 7
 
 
-@contextmanager
-def _sdk() -> Iterator[tuple[Server, Redis, Ask]]:
+def _need_sdk() -> None:
+    """
+    Raises:
+        MissingError: the SDK is not installed.
+    """
     try:
         version("vercel-workflow")
     except PackageNotFoundError as error:
         raise MissingError("vercel-workflow isn't installed: redis-world[vercel]") from error
+
+
+@contextmanager
+def _sdk() -> Iterator[tuple[Server, Redis, Ask]]:
+    _need_sdk()
     with private_redis() as server, control(server) as client:
         command = str(HERE / "figures_sdk.py")
         with program(PYTHON, command, server.url) as ask:
@@ -307,6 +315,7 @@ def _earlier() -> Path:
 
 def _replays(python: Path) -> dict[int, _Replays]:
     """Workflows of sequential steps, a short and a long one; each the median of its rounds."""
+    _need_sdk()
     with (
         private_redis() as server,
         control(server) as client,
@@ -370,29 +379,43 @@ BUSY, SPARE = 3, 30
 MASTERS, PARTITIONS = 3, 16
 WORKFLOWS: Final = BUSY
 """At once: so many workers have something to do."""
+IDLE_SECONDS: Final = 3.0
+"""For which servers are watched that nobody uses."""
 
 
-class _Fleet(NamedTuple):
+class _Fleet:
     """Workers in one process, and the servers that they share."""
 
-    ask: Ask
-    servers: Sequence[Redis]
+    def __init__(self, ask: Ask, servers: Sequence[Redis], rest: float) -> None:
+        self._ask = ask
+        self._servers = servers
+        self._rest = rest
+        """Processors that the servers take when nobody uses them."""
 
     def step(self) -> float:
-        """Milliseconds of the processors of all servers per step."""
-        before = sum(map(cpu_seconds, self.servers))
-        self.ask({"workflow": "sequence", "steps": SHORT, "runs": WORKFLOWS})
-        used = sum(map(cpu_seconds, self.servers)) - before
+        """Milliseconds of the processors of all servers per step, beside what they take anyway."""
+        before, begun = _seconds_of(self._servers), time.perf_counter()
+        self._ask({"workflow": "sequence", "steps": SHORT, "runs": WORKFLOWS})
+        used = _seconds_of(self._servers) - before
+        used -= self._rest * (time.perf_counter() - begun)
         return used * 1000 / SHORT / WORKFLOWS
+
+
+def _seconds_of(servers: Iterable[Redis]) -> float:
+    return sum(map(cpu_seconds, servers))
 
 
 @contextmanager
 def _fleet(url: str, servers: Sequence[Server], workers: int, partitions: int) -> Iterator[_Fleet]:
+    _need_sdk()
     with ExitStack() as stack:
         clients = [stack.enter_context(control(server)) for server in servers]
+        before = _seconds_of(clients)
+        time.sleep(IDLE_SECONDS)
+        rest = (_seconds_of(clients) - before) / IDLE_SECONDS
         words = (url, str(workers), str(partitions))
         command = str(HERE / "figures_sdk.py")
-        fleet = _Fleet(stack.enter_context(program(PYTHON, command, *words)), clients)
+        fleet = _Fleet(stack.enter_context(program(PYTHON, command, *words)), clients, rest)
         # Where the workers have found out that nothing is there, and the scripts are everywhere.
         fleet.step()
         yield fleet
@@ -400,21 +423,30 @@ def _fleet(url: str, servers: Sequence[Server], workers: int, partitions: int) -
 
 def fleet() -> Measured:
     """What many workers, partitions and servers add to a step, against few of each."""
+    many = BUSY + SPARE
     with (
-        private_redis() as server,
+        private_redis() as one_server,
+        private_redis() as other_server,
+        private_cluster(1) as one_master,
         private_cluster(MASTERS) as cluster,
-        _fleet(server.url, [server], BUSY, 1) as small,
-        _fleet(cluster.url, cluster.masters, BUSY + SPARE, PARTITIONS) as large,
+        _fleet(one_server.url, [one_server], BUSY, 1) as small,
+        _fleet(other_server.url, [other_server], many, PARTITIONS) as crowded,
+        _fleet(one_master.url, one_master.masters, BUSY, 1) as clustered,
+        _fleet(cluster.url, cluster.masters, many, PARTITIONS) as large,
     ):
-        ones, all_of_them = alternate(SDK_ROUNDS, small.step, large.step)
-    one, many = median(ones), median(all_of_them)
+        sides = (small.step, crowded.step, clustered.step, large.step)
+        found = alternate(SDK_ROUNDS, *sides)
+    one, of_many, of_cluster, of_all = map(median, found)
+    names = ("small", "many workers and partitions", "a cluster of one master", "large")
     return Measured(
-        many / one,
+        of_all / one,
         "x",
         f"Processor time of all servers per step of {WORKFLOWS} workflows of {SHORT} steps:"
-        f" {MASTERS} masters, {PARTITIONS} partitions and {BUSY + SPARE} workers against one of"
-        f" each and {BUSY} workers: {many:.2f} against {one:.2f} ms.",
-        {"small": rounded(ones, 3), "large": rounded(all_of_them, 3)},
+        f" {MASTERS} masters, {PARTITIONS} partitions and {many} workers against one of each and"
+        f" {BUSY} workers: {of_all:.2f} against {one:.2f} ms. So many workers and partitions on"
+        f" one server: {of_many:.2f} ms. A cluster of one master instead of a server that is none:"
+        f" {of_cluster:.2f} ms.",
+        {name: rounded(times, 3) for name, times in zip(names, found, strict=True)},
     )
 
 
