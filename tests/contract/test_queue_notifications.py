@@ -111,6 +111,7 @@ async def test_a_postponed_message_wakes_another_worker(clocked: Clocked) -> Non
 
 
 # Contract: 7.postpone
+@pytest.mark.large
 async def test_a_postponed_message_wakes_only_who_may_have_it(clocked: Clocked) -> None:
     """Whoever has declined it may be the one that looks first."""
     world, _ = clocked

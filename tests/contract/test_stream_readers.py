@@ -384,6 +384,7 @@ async def test_a_reader_survives_the_loss_of_all_connections(real_backend: Backe
         assert await reader.ended() == expected
 
 
+@pytest.mark.slow
 async def test_readers_that_go_while_the_connection_breaks_leave_no_socket_open(
     real_backend: Backend,
 ) -> None:

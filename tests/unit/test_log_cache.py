@@ -119,6 +119,7 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_weight_is_about_what_it_takes(kind: str) -> None:
     """Structured data takes many times what its text does."""

@@ -77,6 +77,7 @@ def test_no_sentence_of_a_document_is_long(path: Path) -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.slow
 def test_no_sentence_of_the_package_is_long() -> None:
     found = [
         f"{text.place}: {words}"

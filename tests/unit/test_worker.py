@@ -31,6 +31,7 @@ from redis_world.queue import backoff
 from redis_world.testing import ManualClock, memory_world, redis_server
 from redis_world.worker import Continuation, Handler, Postpone, Worker, running
 from support.backends import Backend
+from support.marks import slow
 from support.private_servers import any_kind
 from support.queue_tools import NAME, TOPIC, content, send, step
 from support.sdk import until
@@ -124,6 +125,7 @@ async def delayed_by(world: RedisWorld, clock: ManualClock) -> float:
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a clock that tests move: no hint tells of it."""
     monkeypatch.setattr(running, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(running, "look_seconds", lambda _: 0.05)
 
 
 # -- taking messages -----------------------------------------------------------------------
@@ -832,7 +834,9 @@ def process(*command: object, **options: Any) -> Iterator[subprocess.Popen[bytes
             started.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda value: value.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, slow(signal.SIGINT)], ids=lambda value: value.name
+)
 async def test_a_signal_ends_the_process_well(
     real_backend: Backend, program: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
