@@ -16,6 +16,8 @@ from redis_world.testing import ManualClock
 from support import events as e
 from support.backends import Backend
 
+pytestmark = pytest.mark.large
+
 Clocked = tuple[RedisWorld, ManualClock]
 
 FAR: Final = datetime(2100, 1, 1, tzinfo=UTC)

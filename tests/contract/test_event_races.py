@@ -32,6 +32,8 @@ from support import events as e
 from support.backends import Backend
 from support.folding import assert_log_folds
 
+pytestmark = pytest.mark.large
+
 CALLERS: Final = 20
 
 Worlds = list[RedisWorld]

@@ -26,6 +26,8 @@ from support import events as e
 from support.backends import Backend
 from support.queue_tools import NAME, TOPIC, claim_one, content, send, step, wake
 
+pytestmark = pytest.mark.large
+
 LOST: Final = {"once": 1, "twice": 2}
 
 

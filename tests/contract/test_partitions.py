@@ -30,6 +30,8 @@ from support.backends import Backend
 from support.queue_tools import content, health_check, step, wake
 from support.until import until
 
+pytestmark = pytest.mark.large
+
 PARTITIONS: Final = 8
 TOPIC: Final = "__wkf_workflow_"
 NAME: Final = f"{TOPIC}orders"

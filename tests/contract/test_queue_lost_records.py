@@ -30,6 +30,8 @@ from support.queue_tools import (
     wake,
 )
 
+pytestmark = pytest.mark.large
+
 Clocked = tuple[RedisWorld, ManualClock]
 
 

@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "everywhere: on every server that a wheel brings, in the quick part, too",
         "needs(program): runs where this program is; the quick part leaves it out",
         "without(*kinds, why): does not run on servers of these kinds",
-        "no_cover: measures times, which coverage would change; pytest-cov's, which may be missing",
+        "no_cover: runs without coverage; pytest-cov has it, too, but may be missing",
     ):
         config.addinivalue_line("markers", line)
     if config.getoption("--quick"):

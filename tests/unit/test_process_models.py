@@ -535,6 +535,7 @@ async def test_the_end_is_that_of_all_threads(
 
 # redis-py's blocking client of a cluster, which looks at it, leaves a connection to the collector.
 @pytest.mark.filterwarnings("error", "ignore:unclosed:ResourceWarning")
+@pytest.mark.large
 @pytest.mark.parametrize("turns", [0, 1, slow(2), slow(3)])
 def test_an_end_that_meets_that_of_a_loop(
     backend: Backend,
