@@ -11,6 +11,7 @@ A skipped test fails the quick part: what is not tested is left out by name, or 
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -47,6 +48,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
     if config.getoption("--quick"):
         use_wheels_only()
+        # What is collected stays: to look through it for garbage, again and again, takes longer
+        # than some tests.
+        gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let the collector look at what comes from here on."""
+    if session.config.getoption("--quick"):
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
