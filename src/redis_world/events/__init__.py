@@ -353,12 +353,7 @@ class Events:
         place = None if cursor is None else parse_event_cursor(cursor)
         if limit is not None:
             limit = check_limit(limit)
-        bare = self._reader(run_id, "none")
-        found = [
-            slot_of(event)
-            for event in await bare.all_behind(0)
-            if event.correlation_id == correlation_id
-        ]
+        found = await self._reader(run_id, "none").slots_of(correlation_id)
         if sort_order == "desc":
             found = [slot for slot in reversed(found) if place is None or slot < place]
         elif place is not None:

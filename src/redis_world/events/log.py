@@ -14,6 +14,7 @@ from redis_world.connection import Command, Connection
 from redis_world.ids import parse_event_id
 from redis_world.models import Event, ResolveData
 from redis_world.rows import event_from, pairs
+from redis_world.text import utf8
 
 __all__ = ["Lengths", "LogMark", "LogReader", "slot_of"]
 
@@ -169,6 +170,24 @@ class LogReader:
         """All events behind a slot."""
         events, more = await self._read(after, self.first_page(after))
         return await self.rest(events, more=more)
+
+    async def slots_of(self, correlation_id: str) -> list[int]:
+        """The slots of the events of a step, hook or wait; of the others no models are made."""
+        wanted = utf8(correlation_id)
+        found: list[int] = []
+        after, more = 0, bool(wanted)
+        while more:
+            (entries,) = await self._connection.execute(
+                ("XRANGE", self._keys.events, f"0-{after + 1}", "+", "COUNT", NEXT_PAGE)
+            )
+            found += [
+                int(entry_id[2:])
+                for entry_id, fields in entries
+                if pairs(fields)[b"corr"] == wanted
+            ]
+            after += len(entries)
+            more = len(entries) == NEXT_PAGE
+        return found
 
     async def in_front_of(self, before: int | None, limit: int | None) -> tuple[list[Event], bool]:
         """Events in front of a slot, or of the end of the log, newest first."""
