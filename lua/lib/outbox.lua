@@ -1,10 +1,13 @@
 -- @include lib/later
 -- @include lib/queue
 
--- The message that an event brings along: sent in the event's own script, so that none is
--- ever there without the other. It comes packed into one argument, since most events have none:
--- netstrings (`<length>:<bytes>`) of topic, id, run, kind, step, key, queue name, deployment,
--- headers, body and delay.
+-- What an event brings along for the queue: a message that it sends, and the delivery that it ends.
+-- Both happen in the event's own script, so that neither is ever there without the other. They come
+-- packed into one argument, since most events have none: netstrings (`<length>:<bytes>`) of the
+-- message's topic, id, run, kind, step, key, queue name, deployment, headers, body and delay, all
+-- empty for none; then, where a delivery ends, of its topic, message and receipt.
+
+local MESSAGE_FIELDS = 11
 
 local function unpack_netstrings(packed)
   local fields, position = {}, 1
@@ -17,38 +20,70 @@ local function unpack_netstrings(packed)
   return fields
 end
 
--- The message, in the words of the queue.
-local function unpack_message(outbox)
-  local topic, id, run, kind, step, key, queue, deployment, headers, body, delay =
-    unpack(unpack_netstrings(outbox))
-  return topic, {
+-- The message, in the words of the queue, nil for none; its topic; the delivery, nil for none.
+local function unpack_outbox(outbox)
+  local fields = unpack_netstrings(outbox)
+  local topic, id, run, kind, step, key, queue, deployment, headers, body, delay = unpack(fields)
+  local message = id ~= '' and {
     id = id, run = run, kind = kind, step = step, key = key, queue = queue,
     deployment = deployment, headers = headers, body = body, delay = delay,
-  }
+  } or nil
+  local delivery
+  if fields[MESSAGE_FIELDS + 1] then
+    delivery = {
+      topic = fields[MESSAGE_FIELDS + 1], id = fields[MESSAGE_FIELDS + 2],
+      receipt = fields[MESSAGE_FIELDS + 3],
+    }
+  end
+  return message, topic, delivery
 end
 
--- Sends the message at a time, under its delay; without a time, finds what an earlier run of the
--- same request has sent. Returns the id of the message that stands for it, empty for none; and
--- whether it is a new replay that is due now.
+-- What an earlier run of the same request has sent, and whether it has ended the delivery.
+local function carried(base, topic, message, delivery)
+  local sent = ''
+  if message then
+    local id = standing(base, topic, message, run_queue_key(base, message.run))
+    -- Without any it was done meanwhile.
+    sent = id or is_of_closed_step(base, message) and '' or message.id
+  end
+  return sent, delivery and not is_stored(base, delivery.topic, delivery.id)
+end
+
+-- Sends the message at a time, under its delay, and ends the delivery; without a time, finds what
+-- an earlier run of the same request has done. Returns what the event's answer says of it; and
+-- whether the message is a new replay that is due now.
+--
+-- The order matters, as it does in queue/ack: what the delivery holds is free before the message
+-- takes it.
 -- @deferred
 local function carry(...)
   local base, outbox, at = ...
-  local topic, message = unpack_message(outbox)
-  if not at then
-    local id = standing(base, topic, message, run_queue_key(base, message.run))
-    if not id and is_of_closed_step(base, message) then
-      return ''
+  local message, topic, delivery = unpack_outbox(outbox)
+  local sent, wakes = '', false
+  local ended
+  if at then
+    ended = delivery and take_delivery(base, delivery.topic, delivery.id, delivery.receipt)
+    if message then
+      message.due_at = later(at, message.delay)
+      sent, wakes = push(base, topic, at, message)
+      sent = sent or ''
     end
-    -- Without any it was done meanwhile.
-    return id or message.id
+    if ended then
+      close_delivery(base, at, delivery.id, ended)
+    end
+  else
+    sent, ended = carried(base, topic, message, delivery)
   end
-  message.due_at = later(at, message.delay)
-  local sent, wakes = push(base, topic, at, message)
-  return sent or '', wakes
+  if delivery then
+    sent = sent .. (ended and '/acked' or '/lost')
+  end
+  return sent, wakes
 end
 
--- Sends the message, if there is one. Returns the id of the message that stands for it, empty
--- for none, also when its step is over; and whether it is a new replay that is due now.
+-- Does what an event brings along, if anything. Returns the id of the message that stands for the
+-- one that it sends, empty for none, also when its step is over; behind it, where the event ends a
+-- delivery, `/acked`, or `/lost` when its lease was lost; and whether the message is a new replay
+-- that is due now.
 local function send_along(base, at, outbox)
   if outbox == '' then
     return '', false
@@ -56,8 +91,8 @@ local function send_along(base, at, outbox)
   return carry(base, outbox, at)
 end
 
--- Sends the message of an event that somebody waits for: where it does not wake the run now, the
--- run is owed a wake.
+-- The same for an event that somebody waits for: where it does not wake the run now, the run is
+-- owed a wake.
 local function send_wake_along(base, at, outbox, run_id)
   local sent, wakes = send_along(base, at, outbox)
   if not wakes then
@@ -66,7 +101,7 @@ local function send_wake_along(base, at, outbox, run_id)
   return sent
 end
 
--- The id of the message that stands for one which an earlier run of the same request sent.
+-- The same for an event that an earlier run of the same request has written.
 local function sent_along(base, outbox)
-  return outbox == '' and '' or carry(base, outbox)
+  return outbox == '' and '' or (carry(base, outbox))
 end

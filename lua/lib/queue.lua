@@ -261,6 +261,27 @@ local function end_lease(leased, message, message_id, receipt)
   end
 end
 
+-- Takes a message that was handled out of the queue, for whoever has its receipt: its fields, for
+-- `close_delivery`, or nil when the lease was lost. What takes its place is sent in between.
+local function take_delivery(base, topic, message_id, receipt)
+  local message = end_lease(topic_key(base, topic, 'leased'), message_key(base, topic, message_id),
+    message_id, receipt)
+  if message then
+    delete_message(base, topic, message_id, message.run)
+    settle(base, topic, message_id, message)
+  end
+  return message
+end
+
+-- What is left to do for a message that was handled: for its step, and for its run.
+local function close_delivery(base, at, message_id, message)
+  if message.kind == 'step' then
+    owe_open_step(base, at, message.run, message.step)
+  end
+  unhold(base, message.run, message_id)
+  count_down(base, at, message.run)
+end
+
 -- Whether this very request has changed the message already, and its reply was lost.
 local function changed_by(message, op)
   return redis.call('HGET', message, 'last_op') == op

@@ -3,7 +3,7 @@
 -- The order matters: the message's own key is free before the continuation takes it, or the
 -- continuation would be taken for the message that it follows, and be lost.
 --
--- KEYS: leased, message
+-- KEYS: message
 -- ARGV: base, topic, resend, message_id, receipt, follow_up_id, kind, idempotency, delay, body
 -- Returns: OK follow_up_id | LEASE_LOST
 --
@@ -12,7 +12,9 @@
 -- @include lib/later
 -- @include lib/queue
 
-local ended = end_lease(leased, message, message_id, receipt)
+local envelope = follow_up_id ~= ''
+  and redis.call('HMGET', message, 'queue', 'deployment', 'headers')
+local ended = take_delivery(base, topic, message_id, receipt)
 if not ended then
   -- Sent again, and the message is gone: it is done, by the first run of this request, or else
   -- by another worker that was given it since.
@@ -22,9 +24,6 @@ if not ended then
   return { 'LEASE_LOST' }
 end
 local at = now()
-local envelope = redis.call('HMGET', message, 'queue', 'deployment', 'headers')
-delete_message(base, topic, message_id, ended.run)
-settle(base, topic, message_id, ended)
 local sent
 if follow_up_id ~= '' then
   local bare = is_bare(base, ended.run)
@@ -35,9 +34,5 @@ if follow_up_id ~= '' then
     due_at = later(at, delay),
   })
 end
-if ended.kind == 'step' then
-  owe_open_step(base, at, ended.run, ended.step)
-end
-unhold(base, ended.run, message_id)
-count_down(base, at, ended.run)
+close_delivery(base, at, message_id, ended)
 return { 'OK', sent or '' }

@@ -19,16 +19,19 @@ from redis_world.codec import (
     to_duration_ms,
 )
 from redis_world.errors import InvalidInputError, WorldError
+from redis_world.ids import MAX_SLOT
 from redis_world.rows import pairs
 from redis_world.text import utf8
-from redis_world.values import shown, text
+from redis_world.values import shown, text, whole
 
 __all__ = [
     "DeadLetter",
+    "Ending",
     "Enqueue",
     "FollowUp",
     "Message",
     "backoff",
+    "check_lease",
     "check_payload",
     "check_topic",
     "dead_letter_from",
@@ -37,7 +40,7 @@ __all__ = [
     "kind_of",
     "message_args",
     "message_from",
-    "pack_message",
+    "pack_outbox",
     "postpone_delay",
     "run_of",
     "step_name_of",
@@ -62,6 +65,9 @@ _BACKOFF_FLAT: Final = 3
 _BACKOFF_CAP_SECONDS: Final = 300.0
 
 _POSTPONE_CAP_SECONDS: Final = 30.0
+
+_MESSAGE_FIELDS: Final = 11
+"""What `message_args` gives, and the scripts expect."""
 
 
 def topic_of(queue_name: str) -> str:
@@ -153,6 +159,19 @@ class Enqueue:
     deployment_id: str | None = None
 
 
+@dataclass(slots=True, eq=False)
+class Ending:
+    """How far an event is that ends the delivery of a message; see `ack` of `events.create`.
+
+    Attributes:
+        is_under_way: the event has been sent, and not been answered.
+        is_over: the delivery has ended with the event.
+    """
+
+    is_under_way: bool = False
+    is_over: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A leased message.
@@ -166,6 +185,7 @@ class Message:
         receipt: proves the lease; invalid once the lease has ended.
         postponed: how often the message was postponed.
         postponed_since: when it was first postponed; None for never.
+        ending: what the worker that keeps the lease knows of an event that ends the delivery.
     """
 
     message_id: str
@@ -183,6 +203,7 @@ class Message:
     """The partition that stores it."""
     postponed: int = 0
     postponed_since: datetime | None = None
+    ending: Ending = field(default_factory=Ending, repr=False, compare=False)
 
     @property
     def topic(self) -> str:
@@ -327,14 +348,37 @@ def message_args(enqueue: Enqueue, message_id: str, limit: int) -> dict[str, Any
     }
 
 
+def check_lease(message: Message, limit: int, partitions: int) -> None:
+    """Check what the scripts are told of a leased message.
+
+    Raises:
+        InvalidInputError: some of it can't be right.
+    """
+    whole(message.partition, "partition of message", 0, partitions - 1)
+    for name in ("queue_name", "message_id", "receipt"):
+        text(getattr(message, name), f"{name} of message", limit)
+    whole(message.failures, "failures of message", 0, MAX_SLOT)
+    whole(message.postponed, "postponed of message", 0, MAX_SLOT)
+
+
 def _optional(value: str | None, what: str, limit: int) -> str:
     return "" if value is None else text(value, what, limit)
 
 
-def pack_message(args: Mapping[str, Any]) -> bytes:
-    """The arguments of `message_args` as one: netstrings, in their order."""
-    fields = (utf8(value) if isinstance(value, str) else value for value in args.values())
-    return b"".join(b"%d:%s" % (len(value), value) for value in fields)
+def pack_outbox(message: Mapping[str, Any] | None, ended: Message | None) -> bytes:
+    """What an event brings along for the queue, as one argument: netstrings, empty for nothing.
+
+    Args:
+        message: the arguments of `message_args` of the message that it sends, in their order.
+        ended: the message whose delivery it ends.
+    """
+    if message is None and ended is None:
+        return b""
+    fields = [""] * _MESSAGE_FIELDS if message is None else [*message.values()]
+    if ended is not None:
+        fields += [ended.topic, ended.message_id, ended.receipt]
+    encoded = (utf8(value) if isinstance(value, str) else value for value in fields)
+    return b"".join(b"%d:%s" % (len(value), value) for value in encoded)
 
 
 def _readable(blob: bytes) -> Any:

@@ -20,7 +20,7 @@ from redis_world.errors import (
     MessageNotFoundError,
     WorldError,
 )
-from redis_world.ids import MAX_SLOT, IdFactory, new_request_id
+from redis_world.ids import IdFactory, new_request_id
 from redis_world.keys import Keys
 from redis_world.messages import (
     DeadLetter,
@@ -28,6 +28,7 @@ from redis_world.messages import (
     FollowUp,
     Message,
     backoff,
+    check_lease,
     check_payload,
     check_topic,
     dead_letter_from,
@@ -504,7 +505,7 @@ class Queue:
                 "delay": str(delay_ms),
                 "body": encode_body(payload, limit),
             }
-        return await self._on_lease("queue/ack", lease, ("leased",), args)
+        return await self._on_lease("queue/ack", lease, (), args)
 
     async def retry(
         self, message: Message, *, error: str = "", delay: Duration | None = None
@@ -767,14 +768,9 @@ class Queue:
     def _lease_of(self, message: Message) -> _Lease:
         if not isinstance(message, Message):
             raise InvalidInputError(f"message must be a Message, not {shown(message)}")
-        last = len(self._connection.partitions) - 1
-        partition = whole(message.partition, "partition of message", 0, last)
-        limit = self._connection.config.max_name_bytes
-        for name in ("queue_name", "message_id", "receipt"):
-            text(getattr(message, name), f"{name} of message", limit)
-        whole(message.failures, "failures of message", 0, MAX_SLOT)
-        whole(message.postponed, "postponed of message", 0, MAX_SLOT)
-        keys = self._connection.partitions[partition]
+        config, partitions = self._connection.config, self._connection.partitions
+        check_lease(message, config.max_name_bytes, len(partitions))
+        keys = partitions[message.partition]
         return _Lease(keys, message.topic, message.message_id, message.receipt)
 
     async def _on_lease(

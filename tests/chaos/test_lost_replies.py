@@ -104,6 +104,31 @@ async def test_an_event_brings_its_message_once(backend: Backend, name: str) -> 
     assert count_messages(keys) == 1
 
 
+@pytest.mark.parametrize("name", [name for name in EVENTS if EVENTS[name].status is not None])
+async def test_an_event_ends_its_delivery_once(backend: Backend, name: str) -> None:
+    recording = EVENTS[name]
+    case = recording.case(enqueue=message_of(name))
+
+    async def prepare_and_claim(world: RedisWorld, clock: ManualClock) -> Message:
+        await send(world, content(1, RUN))
+        message = await claim_one(world)
+        assert case.prepare is not None
+        await case.prepare(world, clock)
+        return message
+
+    def call(world: RedisWorld, message: Message) -> Awaitable[EventResult]:
+        enqueue = message_of(name)
+        return world.events.create(
+            recording.run_id, recording.wire, **recording.params, enqueue=enqueue, ack=message
+        )
+
+    # Where nothing is recorded, a repetition finds no delivery, and takes its lease for lost.
+    answers = name not in {"run_started, running", "hook_received, resumed"}
+    again = Case(case.script, call, prepare_and_claim, answers=answers)
+    keys = await hold_against_twin(backend, again)
+    assert count_messages(keys) == 1
+
+
 @pytest.mark.parametrize("name", ["step_completed", "step_completed, bare", "step_failed"])
 async def test_an_event_brings_no_message_of_a_step_that_it_ends(
     backend: Backend, name: str

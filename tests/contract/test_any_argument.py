@@ -126,7 +126,7 @@ FINE: Final[dict[str, Fine]] = {
         (isinstance(v, dict) and set(map(type, v)) <= {str} and "self" not in v) or v == {1: 2}
     ),
     "headers": optional(lambda v: v == {}),
-    "enqueue": lambda value: value is None,
+    **dict.fromkeys(("enqueue", "ack"), lambda value: value is None),
     "follow_up": lambda value: value is None,
     "message": never,
     "chunk": lambda v: isinstance(v, bytes | memoryview) and v != b"x" * (LIMIT + 1),

@@ -20,7 +20,7 @@ RUNS = 8
 STEPS = 20
 
 
-@pytest.mark.parametrize(("partitions", "most"), [(1, 8.5), slow(16, 9.6), slow(64, 9.6)])
+@pytest.mark.parametrize(("partitions", "most"), [(1, 7.8), slow(16, 8.5), slow(64, 9.0)])
 async def test_scripts_per_step(
     real_backend: Backend,
     folder: Path,

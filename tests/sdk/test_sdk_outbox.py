@@ -14,6 +14,8 @@ from vercel.workflow._internal import world as w
 
 from redis_world import RedisWorld
 from redis_world.errors import WorldUnavailableError
+from redis_world.queue import Message
+from redis_world.testing import check_invariants
 from redis_world.vercel import VercelWorld
 from redis_world.vercel.outbox import delivery
 from support import events as e
@@ -50,6 +52,24 @@ async def test_no_message_costs_a_call(here: VercelWorld, no_sends: list[str]) -
     assert await value_of(here, await sdk.start(flows.fan_out, 10)) is not None
     await idle(here.world)
     assert no_sends == []
+
+
+async def test_the_last_event_of_a_delivery_ends_it(
+    here: VercelWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each step, and of the run: an ack is left for the replays that begin a step."""
+    acked: list[str] = []
+    ack = here.world.queue.ack
+
+    async def counted(message: Message, **options: Any) -> bool:
+        acked.append("step" if message.is_step else "replay")
+        return await ack(message, **options)
+
+    monkeypatch.setattr(here.world.queue, "ack", counted)
+    assert await value_of(here, await sdk.start(flows.sequential, 3)) == 3
+    await idle(here.world)
+    assert acked == ["replay"] * 3
+    await check_invariants(here.world)
 
 
 @pytest.mark.parametrize("count", [3, 40])

@@ -81,7 +81,10 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "held stays held when a letter dies": mutant(
         "lib/queue",
-        ("unhold(base, message.run, message_id)", ""),
+        (
+            ("owe_again(base, at, message)\n  end\n  unhold(base, message.run, message_id)\n"),
+            "owe_again(base, at, message)\n  end\n",
+        ),
         favoured=("retry",),
         seed=12,
         operations=20,
@@ -134,8 +137,14 @@ RULES: Final[dict[str, Mutant]] = {
         says="is offered in",
     ),
     "held stays held after an ack": mutant(
-        "queue/ack",
-        ("unhold(base, ended.run, message_id)", ""),
+        "lib/queue",
+        (
+            (
+                "owe_open_step(base, at, message.run, message.step)\n  end\n"
+                "  unhold(base, message.run, message_id)\n"
+            ),
+            "owe_open_step(base, at, message.run, message.step)\n  end\n",
+        ),
         seed=0,
         operations=20,
         says="and in truth",
@@ -151,17 +160,15 @@ RULES: Final[dict[str, Mutant]] = {
     "the own key is freed after the continuation is sent": mutant(
         "queue/ack",
         (
+            "take_delivery(base, topic, message_id, receipt)",
+            "end_lease(topic_key(base, topic, 'leased'), message, message_id, receipt)",
+        ),
+        (
+            "close_delivery(base, at, message_id, ended)",
             (
                 "delete_message(base, topic, message_id, ended.run)\n"
                 "settle(base, topic, message_id, ended)\n"
-            ),
-            "",
-        ),
-        (
-            "if ended.kind == 'step' then",
-            (
-                "delete_message(base, topic, message_id, ended.run)\n"
-                "settle(base, topic, message_id, ended)\nif ended.kind == 'step' then"
+                "close_delivery(base, at, message_id, ended)"
             ),
         ),
         favoured=("continue_",),
@@ -256,8 +263,8 @@ RULES: Final[dict[str, Mutant]] = {
         says="nobody will run it",
     ),
     "the ack of a step's message leaves no debt": mutant(
-        "queue/ack",
-        ("owe_open_step(base, at, ended.run, ended.step)", ""),
+        "lib/queue",
+        ("owe_open_step(base, at, message.run, message.step)\n  end\n", "end\n"),
         favoured=("ack", "create_step"),
         seed=6,
         operations=20,
@@ -273,7 +280,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "a step's message that dies leaves no debt": mutant(
         "lib/queue",
-        ("owe_open_step(base, at, message.run, message.step)", ""),
+        ("owe_open_step(base, at, message.run, message.step)\n  elseif", "elseif"),
         favoured=("retry", "create_step"),
         seed=18,
         operations=160,

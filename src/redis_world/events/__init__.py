@@ -25,7 +25,15 @@ from redis_world.events.log import Lengths, LogMark, LogReader, slot_of
 from redis_world.events.request import Builder, Call, Request
 from redis_world.events.validation import parse_event, validate_event
 from redis_world.ids import MAX_SLOT, IdFactory, event_slot, new_request_id
-from redis_world.messages import Enqueue, message_args, pack_message
+from redis_world.messages import (
+    Ending,
+    Enqueue,
+    Message,
+    check_lease,
+    message_args,
+    pack_outbox,
+    topic_of,
+)
 from redis_world.models import (
     BaseEvent,
     BatchEvent,
@@ -120,6 +128,7 @@ class Events:
         event_count: int | None = None,
         preload_events: bool = False,
         enqueue: Enqueue | None = None,
+        ack: Message | None = None,
         compute_instance_id: str | None = None,  # noqa: ARG002 - accepted by contract
         replay_divergence_count: int | None = None,  # noqa: ARG002
         via_step_dispatch: bool | None = None,  # noqa: ARG002
@@ -144,6 +153,10 @@ class Events:
                 over the two above.
             enqueue: a message that the same script sends: Redis stores both or neither. It is also
                 sent for a repeated resume, and for the run_started of a running run.
+            ack: a leased message of the same run. If the event is accepted, the same script ends
+                the message, as `queue.ack` does. `acked` of the result is False if the lease was
+                lost: the event counts all the same. Once a handler's own message has ended in this
+                way, what the handler returns or raises changes nothing.
             compute_instance_id: accepted and ignored.
             replay_divergence_count: accepted and ignored.
             via_step_dispatch: accepted and ignored.
@@ -174,6 +187,7 @@ class Events:
             occurred_at,
             request_id,
             enqueue,
+            ack,
         )
         if preload_events and model.event_type == "hook_received":
             result, _ = await self._run(request)
@@ -277,8 +291,7 @@ class Events:
                 batch.add(call, is_born_running=item.is_born_running)
             except WorldError as error:
                 batch.add(error)
-        outbox = b"" if enqueue is None else self._pack(enqueue, run_id)
-        return await batch.run(resolve_data, outbox)
+        return await batch.run(resolve_data, self._pack(run_id, enqueue))
 
     async def get(self, run_id: str, event_id: str, *, resolve_data: ResolveData = "all") -> Event:
         """Read one event.
@@ -396,6 +409,7 @@ class Events:
         occurred_at: datetime | None,
         request_id: str | None,
         enqueue: Enqueue | None,
+        ack: Message | None = None,
     ) -> Request:
         resolve_data = check_resolve_data(resolve_data)
         limit = self._connection.config.max_name_bytes
@@ -432,7 +446,8 @@ class Events:
             occurred_at=occurred_at,
             made_id=made_id,
             server_time=server_time,
-            outbox=b"" if enqueue is None else self._pack(enqueue, run_id),
+            outbox=self._pack(run_id, enqueue, ack),
+            ack=ack,
         )
 
     def _batched(
@@ -447,7 +462,12 @@ class Events:
         request.op = op
         return request, _BUILDERS[item.event.event_type](request)
 
-    def _pack(self, enqueue: Enqueue, run_id: str) -> bytes:
+    def _pack(self, run_id: str, enqueue: Enqueue | None, ack: Message | None = None) -> bytes:
+        """What an event of a run brings along for the queue."""
+        if ack is not None:
+            self._check_ack(ack, run_id)
+        if enqueue is None:
+            return pack_outbox(None, ack)
         message_id = self._ids.message_id(self._connection.server_time())
         args = message_args(enqueue, message_id, self._connection.config.max_payload_bytes)
         if args["run_id"] not in ("", run_id):
@@ -455,10 +475,37 @@ class Events:
                 f"enqueue.payload has the runId {shown(args['run_id'])}: it must be the run of "
                 f"the event, {shown(run_id)}"
             )
-        return pack_message(args)
+        return pack_outbox(args, ack)
+
+    def _check_ack(self, message: Message, run_id: str) -> None:
+        if not isinstance(message, Message):
+            raise InvalidEventError(f"ack must be a Message, not {shown(message)}")
+        partitions = self._connection.partitions
+        try:
+            check_lease(message, self._connection.config.max_name_bytes, len(partitions))
+            topic_of(message.queue_name)
+        except InvalidInputError as error:
+            raise InvalidEventError(f"ack: {error}") from None
+        if message.run_id != run_id or message.partition != partitions.of(run_id).number:
+            raise InvalidEventError(
+                f"ack is a message of run {shown(message.run_id)}: it must be one of the event's "
+                f"run, {shown(run_id)}"
+            )
 
     async def _run(self, request: Request, *reads: Command) -> tuple[EventResult, Sequence[Any]]:
         """Run the event's script; `reads` go behind it in the same round trip."""
+        ending = Ending() if request.ack is None else request.ack.ending
+        ending.is_under_way = True
+        try:
+            result, rest = await self._run_script(request, reads)
+            ending.is_over = ending.is_over or result.acked is True
+        finally:
+            ending.is_under_way = False
+        return result, rest
+
+    async def _run_script(
+        self, request: Request, reads: Sequence[Command]
+    ) -> tuple[EventResult, Sequence[Any]]:
         call = _BUILDERS[request.event.event_type](request)
         partitions = self._connection.partitions
         if len(partitions) > 1 and isinstance(request.event, HookCreatedEvent):
@@ -474,8 +521,8 @@ class Events:
             with contextlib.suppress(WorldUnavailableError, NotDurableError):
                 await go_on(self._connection, "keep", request.run_id)
         result = call.read(reply)
-        if message_id := reply[3]:
-            result = result.changed({"message_id": message_id.decode()})
+        if reply[3]:
+            result = result.changed(_carried(reply[3].decode()))
         return result, rest
 
     async def _create_hook(
@@ -549,6 +596,15 @@ class Events:
         result = _with_events(result, events, more=False)
         ceiling = self._connection.config.max_events_per_run
         return result.changed({"run": run, "max_events": ceiling})
+
+
+def _carried(told: str) -> dict[str, Any]:
+    """What the answer of an event tells of the queue: see lua/lib/outbox.lua."""
+    message_id, has_ended, end = told.partition("/")
+    fields: dict[str, Any] = {"message_id": message_id} if message_id else {}
+    if has_ended:
+        fields["acked"] = end == "acked"
+    return fields
 
 
 def _with_events(

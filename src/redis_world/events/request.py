@@ -11,6 +11,7 @@ from redis_world.codec import encode_data, encode_payload, from_ms, to_ms
 from redis_world.config import WorldConfig
 from redis_world.ids import event_id
 from redis_world.keys import Keys, RunKeys
+from redis_world.messages import Message
 from redis_world.models import CreateEvent, EventData, EventResult, Model, ResolveData
 from redis_world.rows import SPEC_VERSION
 
@@ -36,7 +37,9 @@ class Request:
     server_time: int
     """The server's time in ms, as this process knows it."""
     outbox: bytes
-    """The message that the event brings along, packed; empty for none."""
+    """What the event brings along for the queue, packed; empty for nothing."""
+    ack: Message | None = None
+    """The message whose delivery the event ends."""
     run: RunKeys = field(init=False)
     spec_version: int = field(init=False)
     correlation_id: str = field(init=False)

@@ -52,6 +52,8 @@ class EventResult(Model):
         max_events: the event ceiling of the run; in every result with a run.
         message_id: the id of the message of `enqueue`, or of the outstanding message that covers
             it; None if there was none, or if its step has ended.
+        acked: whether the event has ended the delivery of `ack`; False if its lease was lost. None
+            without `ack`.
     """
 
     event: Event | None = None
@@ -65,6 +67,7 @@ class EventResult(Model):
     has_more: bool | None = None
     max_events: int | None = None
     message_id: str | None = None
+    acked: bool | None = None
 
 
 class BatchItemResult(Model):

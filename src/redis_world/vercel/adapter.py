@@ -31,7 +31,7 @@ from redis_world.vercel.translation import (
     expired,
     translate,
 )
-from redis_world.worker import Handler, OwnProcess, Postpone, Worker
+from redis_world.worker import Handler, OwnProcess, Postpone, Worker, current_message
 
 __all__ = ["RegisteredHandler", "VercelWorld", "build_codecs"]
 
@@ -238,6 +238,7 @@ class VercelWorld(w.World):
                     resolve_data=resolve,
                     skip_preload=True,
                     enqueue=enqueue,
+                    ack=here.ended_by(run_id, data, wakes=enqueue is not None),
                     **_resume(data),
                 )
         except errors.WorldError as error:
@@ -405,7 +406,10 @@ class RegisteredHandler:
         ):
             # The SDK would fail the step, or the run: another worker may know it.
             raise Postpone
-        with delivery(queue_name, is_replay=not step_of(payload)) as here:
+        message = current_message()
+        if message is not None and message.message_id != message_id:
+            message = None
+        with delivery(queue_name, is_replay=not step_of(payload), message=message) as here:
             continuation = await self.handler(
                 payload, attempt=attempt, queue_name=queue_name, message_id=message_id
             )

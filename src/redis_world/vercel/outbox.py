@@ -11,6 +11,8 @@ Each replay computes anew, from the present, when its sleeps end: one that comes
 begin of a sleep of two hours asks to be woken after three. So the adapter notes when they end by
 the log, and wakes the run at the first of these moments.
 
+The last event of a delivery ends it, in the same script: the worker has nothing left to do then.
+
 What was sent, read ahead and noted is remembered in the context of the caller: a delivery, or the
 code that starts a run or resumes a hook.
 """
@@ -27,7 +29,7 @@ from typing import Any, Final, TypeVar
 
 from vercel.workflow._internal import world as w
 
-from redis_world.messages import Enqueue, run_of, step_of
+from redis_world.messages import Enqueue, Message, run_of, step_of
 
 __all__ = ["Ahead", "ahead", "delivery"]
 
@@ -48,6 +50,8 @@ class Ahead:
     """The queue that the present delivery came from; None outside of a delivery."""
     is_replay: bool = False
     """Whether the delivery asks for a replay, not for a step."""
+    message: Message | None = None
+    """The message of the delivery; None where nobody has told."""
     queues: dict[str, str] = field(default_factory=dict)
     """Run -> its queue, for the runs that the caller has looked up of late."""
     sent: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -82,6 +86,27 @@ class Ahead:
                 return _wake(run_id, self.queues[run_id])
             case _:
                 return None
+
+    def ended_by(self, run_id: str | None, event: w.Event, *, wakes: bool) -> Message | None:
+        """The message of the delivery, if the runtime has nothing more to do for it then.
+
+        Args:
+            run_id: the run of the event.
+            event: the event.
+            wakes: whether the message goes with it that has the run go on. Behind the end of a
+                step that is all that is left; behind the end of a run nothing is.
+        """
+        message = self.message
+        if message is None or message.run_id != run_id:
+            return None
+        match event:
+            case w.StepCompletedEvent() | w.StepFailedEvent():
+                is_last = wakes and event.correlation_id == step_of(message.payload)
+            case w.RunCompletedEvent() | w.RunFailedEvent():
+                is_last = self.is_replay
+            case _:
+                is_last = False
+        return message if is_last else None
 
     def take_log(self, run_id: str) -> w.PaginatedResult[w.Event] | None:
         """A run's log, where it was read ahead, once.
@@ -137,9 +162,11 @@ def ahead() -> Ahead:
 
 
 @contextlib.contextmanager
-def delivery(queue_name: str, *, is_replay: bool) -> Iterator[Ahead]:
+def delivery(
+    queue_name: str, *, is_replay: bool, message: Message | None = None
+) -> Iterator[Ahead]:
     """The context of one delivery: all tasks that its handler starts share it."""
-    here = Ahead(queue_name, is_replay)
+    here = Ahead(queue_name, is_replay, message)
     token = _current.set(here)
     try:
         yield here

@@ -15,6 +15,7 @@ from redis_world.worker.delivery import (
     MessageHandler,
     Postpone,
     caller_of,
+    current_message,
 )
 from redis_world.worker.leases import BLOCKED_EXIT_CODE, INTERRUPTED_EXIT_CODE
 from redis_world.worker.running import OwnProcess, Running, Settings
@@ -29,6 +30,7 @@ __all__ = [
     "OwnProcess",
     "Postpone",
     "Worker",
+    "current_message",
 ]
 
 _MAX_LEASE_SECONDS: Final = 24 * 3600

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
@@ -26,6 +27,7 @@ __all__ = [
     "MessageHandler",
     "Postpone",
     "caller_of",
+    "current_message",
 ]
 
 T = TypeVar("T")
@@ -112,6 +114,13 @@ LOST: Final = _Interrupted("lease_lost")
 Outcome: TypeAlias = Done | Failed | Postponed | _Interrupted
 
 Call: TypeAlias = Callable[[Message], Awaitable[Continuation | None]]
+
+_current: ContextVar[Message | None] = ContextVar("redis_world_message", default=None)
+
+
+def current_message() -> Message | None:
+    """The message that the present handler was called with; None outside of handlers."""
+    return _current.get()
 
 
 def caller_of(handler: Handler | MessageHandler) -> Call:
@@ -220,6 +229,7 @@ class Delivery:
 
     async def _handle(self) -> Outcome:
         self._has_begun = True
+        _current.set(self.message)
         if self._interruption is not None:
             return self._interruption
         try:
@@ -256,6 +266,10 @@ class Delivery:
     async def _settle(self, outcome: Outcome) -> str:
         """End the lease as the outcome wants it; the outcome in a word."""
         message, queue = self.message, self._queue
+        if message.ending.is_over:
+            # By an event of the handler's: whatever came behind that changes nothing.
+            self._error = outcome.error if isinstance(outcome, Failed) else None
+            return "acked"
         try:
             match outcome:
                 case Done(follow_up):

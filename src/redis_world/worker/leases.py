@@ -67,7 +67,7 @@ class Lease:
         ends: when it ends if nothing extends it, by this process's clock; no later than the
             server has it.
         is_lost: nothing may be settled any more: somebody else has the message, or will.
-        is_settling: its end is on the way. A beat that crosses it finds no lease, and none is
+        is_settling: its worker ends it. A beat that crosses the end finds no lease, and none is
             lost.
     """
 
@@ -77,6 +77,12 @@ class Lease:
     ends: float
     is_lost: bool = False
     is_settling: bool = False
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its end is on the way or was reached, by the worker or by an event."""
+        ending = self.message.ending
+        return self.is_settling or ending.is_under_way or ending.is_over
 
     @property
     def is_replay(self) -> bool:
@@ -309,7 +315,7 @@ class Leases:
             due = [
                 lease
                 for lease in self._kept
-                if not lease.is_lost and not lease.is_settling and not self._is_over(lease, now)
+                if not lease.is_lost and not lease.is_ending and not self._is_over(lease, now)
             ]
         if not due:
             self._caller.open()
@@ -359,7 +365,7 @@ class Leases:
     def _take(self, lease: Lease) -> bool:
         """Take a lease from its handler; False when that has ended."""
         with self._lock:
-            if lease.is_lost or lease.is_settling or lease not in self._kept:
+            if lease.is_lost or lease.is_ending or lease not in self._kept:
                 return False
             lease.is_lost = True
             return True

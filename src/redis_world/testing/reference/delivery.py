@@ -5,7 +5,7 @@ A message is in exactly one place: due, leased, held or dead.
 
 from __future__ import annotations
 
-from redis_world.messages import Enqueue, message_args
+from redis_world.messages import Enqueue, Message, message_args
 from redis_world.testing.reference.debts import (
     outstanding_of,
     owe_for_dead,
@@ -22,6 +22,7 @@ __all__ = [
     "claim",
     "expire",
     "free",
+    "leased",
     "message_of",
     "outstanding_of",
     "postpone",
@@ -230,16 +231,26 @@ def bury(state: State, message: StoredMessage, reason: str) -> None:
     tidy(state, message.run_id)
 
 
-def acknowledge(state: State, message: StoredMessage, follow_up: StoredMessage | None) -> None:
-    """End a message, and send its continuation in the same step."""
-    # Gone before the continuation comes, or that would be taken for it, and be lost.
+def leased(state: State, message: Message) -> StoredMessage | None:
+    """A message as it is stored, if this lease of it has not ended."""
+    stored = state.messages.get(message.message_id)
+    if stored is None or stored.place != "leased" or stored.receipt != message.receipt:
+        return None
+    return stored
+
+
+def acknowledge(
+    state: State, message: StoredMessage, follow_up: StoredMessage | None
+) -> str | None:
+    """End a message, and send what follows it in the same step; what `push` returns of that."""
+    # Gone before the next one comes, or that would be taken for it, and be lost.
     del state.messages[message.message_id]
-    if follow_up is not None:
-        push(state, follow_up)
+    sent = None if follow_up is None else push(state, follow_up)
     if message.kind == "step":
         owe_open_step(state, message.run_id, message.step_id)
     _release_held(state, message)
     tidy(state, message.run_id)
+    return sent
 
 
 def _release_held(state: State, message: StoredMessage) -> None:

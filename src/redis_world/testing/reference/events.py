@@ -16,7 +16,7 @@ from redis_world.errors import (
 from redis_world.events.batch import Item, parse_batch
 from redis_world.events.validation import parse_event, validate_event
 from redis_world.ids import event_slot
-from redis_world.messages import Enqueue, run_of
+from redis_world.messages import Enqueue, Message, run_of
 from redis_world.models import (
     BaseEvent,
     BatchEvent,
@@ -31,7 +31,7 @@ from redis_world.models import (
 from redis_world.paging import event_cursor, parse_event_cursor
 from redis_world.testing.reference import hook_rules, run_rules, step_rules, wait_rules
 from redis_world.testing.reference.debts import owe_for_event, queue_of, tidy
-from redis_world.testing.reference.delivery import message_of, push
+from redis_world.testing.reference.delivery import acknowledge, leased, message_of, push
 from redis_world.testing.reference.pages import page_of_log
 from redis_world.testing.reference.request import check_text, prepare
 from redis_world.testing.reference.state import State, StoredEvent, StoredMessage
@@ -91,6 +91,7 @@ class ReferenceEvents:
         event_count: int | None = None,
         preload_events: bool = False,
         enqueue: Enqueue | None = None,
+        ack: Message | None = None,
         compute_instance_id: str | None = None,  # noqa: ARG002 - accepted by contract
         replay_divergence_count: int | None = None,  # noqa: ARG002
         via_step_dispatch: bool | None = None,  # noqa: ARG002
@@ -113,6 +114,7 @@ class ReferenceEvents:
             preload_events: on hook_received, return the run and its whole log; it wins over the
                 two above.
             enqueue: a message that is sent with the event, or with neither.
+            ack: a leased message of the same run, whose delivery ends with the event.
             compute_instance_id: accepted and ignored, as the next two are.
             replay_divergence_count: accepted and ignored.
             via_step_dispatch: accepted and ignored.
@@ -145,9 +147,18 @@ class ReferenceEvents:
         message = None
         if enqueue is not None:
             message = self._message(enqueue, write.run_id)
+        if ack is not None and ack.run_id != write.run_id:
+            raise InvalidEventError(
+                f"ack is a message of run {shown(ack.run_id)}: it must be one of the event's "
+                f"run, {shown(write.run_id)}"
+            )
 
         outcome = _RULES[model.event_type](write)
-        sent = None if message is None else push(self._state, message)
+        ended = None if ack is None else leased(self._state, ack)
+        if ended is not None:
+            sent = acknowledge(self._state, ended, message)
+        else:
+            sent = None if message is None else push(self._state, message)
         is_new = message is not None and sent == message.message_id
         owe_for_event(self._state, write, outcome, message if is_new else None)
         tidy(self._state, write.run_id)
@@ -156,6 +167,8 @@ class ReferenceEvents:
         result = self._result(write, outcome, resolve_data)
         if sent is not None:
             result["message_id"] = sent
+        if ack is not None:
+            result["acked"] = ended is not None
         if preload_events and model.event_type == "hook_received":
             run = self._state.runs[write.run_id]
             result["run"] = run_view(run, resolve_data)

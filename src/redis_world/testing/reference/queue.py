@@ -128,7 +128,7 @@ class ReferenceQueue:
                     message.deployment_id,
                 ),
             )
-        leased = self._leased(message)
+        leased = delivery.leased(self._state, message)
         if leased is None:
             return False
         delivery.acknowledge(self._state, leased, continuation)
@@ -149,7 +149,7 @@ class ReferenceQueue:
         """
         seconds = backoff(message.failures + 1) if delay is None else delay
         delay_ms = to_duration_ms(seconds, "delay")
-        leased = self._leased(message)
+        leased = delivery.leased(self._state, message)
         if leased is None:
             return False
         leased.failures += 1
@@ -166,7 +166,7 @@ class ReferenceQueue:
         Returns:
             False when the lease was lost: then nothing has changed.
         """
-        leased = self._leased(message)
+        leased = delivery.leased(self._state, message)
         if leased is None:
             return False
         leased.attempt -= 1
@@ -185,7 +185,7 @@ class ReferenceQueue:
         """
         seconds = postpone_delay(message.postponed) if delay is None else delay
         delay_ms = to_duration_ms(seconds, "delay")
-        leased = self._leased(message)
+        leased = delivery.leased(self._state, message)
         if leased is None:
             return False
         delivery.postpone(
@@ -203,7 +203,7 @@ class ReferenceQueue:
             False when the lease was lost: then nothing has changed.
         """
         lease_ms = _positive_ms(lease, "lease")
-        leased = self._leased(message)
+        leased = delivery.leased(self._state, message)
         if leased is None:
             return False
         leased.lease_ends_at = self._state.now_ms() + lease_ms
@@ -311,13 +311,6 @@ class ReferenceQueue:
         return len(letters)
 
     # -- inside ----------------------------------------------------------------------------
-
-    def _leased(self, message: Message) -> StoredMessage | None:
-        """The message as it is stored, if this lease of it has not ended."""
-        stored = self._state.messages.get(message.message_id)
-        if stored is None or stored.place != "leased" or stored.receipt != message.receipt:
-            return None
-        return stored
 
     def _dead(self, topic: str) -> list[StoredMessage]:
         return [
