@@ -17,8 +17,10 @@ from redis_world.codec import (
     from_ms,
     plain_data,
     to_duration_ms,
+    to_ms,
 )
 from redis_world.errors import InvalidInputError, WorldError
+from redis_world.handles import Handle, no_handle, pack_handle, unpack_handle
 from redis_world.ids import MAX_SLOT
 from redis_world.rows import pairs
 from redis_world.text import utf8
@@ -186,6 +188,8 @@ class Message:
         postponed: how often the message was postponed.
         postponed_since: when it was first postponed; None for never.
         ending: what the worker that keeps the lease knows of an event that ends the delivery.
+        is_whole: whether it is the message as it was claimed. One from a handle has of the payload
+            only the run id, the step id and the step name, and no headers and no deployment.
     """
 
     message_id: str
@@ -204,6 +208,62 @@ class Message:
     postponed: int = 0
     postponed_since: datetime | None = None
     ending: Ending = field(default_factory=Ending, repr=False, compare=False)
+    is_whole: bool = field(default=True, repr=False, compare=False)
+
+    @property
+    def handle(self) -> str:
+        """Letters, digits, `-` and `_` by which any process can end or keep the lease.
+
+        It is not secret, and as good as the receipt: invalid once the lease has ended.
+        """
+        return pack_handle(
+            Handle(
+                self.partition,
+                self.queue_name,
+                self.message_id,
+                self.receipt,
+                run_of(self.payload),
+                step_of(self.payload),
+                step_name_of(self.payload),
+                self.idempotency_key or "",
+                self.attempt,
+                self.failures,
+                self.postponed,
+                to_ms(self.enqueued_at),
+                to_ms(self.due_at),
+            )
+        )
+
+    @classmethod
+    def from_handle(cls, handle: str) -> Message:
+        """The leased message of a handle, for `ack`, `retry`, `extend`, `release` and `postpone`.
+
+        Raises:
+            InvalidInputError: it is not a handle.
+        """
+        found = unpack_handle(handle)
+        try:
+            topic_of(found.queue_name)
+            enqueued_at, due_at = from_ms(found.enqueued_at), from_ms(found.due_at)
+        except (InvalidInputError, OverflowError):
+            raise no_handle(handle) from None
+        names = {"runId": found.run_id, "stepId": found.step_id, "stepName": found.step_name}
+        return cls(
+            message_id=found.message_id,
+            queue_name=found.queue_name,
+            payload={name: value for name, value in names.items() if value},
+            headers=None,
+            deployment_id=None,
+            idempotency_key=found.key or None,
+            attempt=found.attempt,
+            failures=found.failures,
+            receipt=found.receipt,
+            enqueued_at=enqueued_at,
+            due_at=due_at,
+            partition=found.partition,
+            postponed=found.postponed,
+            is_whole=False,
+        )
 
     @property
     def topic(self) -> str:

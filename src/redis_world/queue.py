@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from redis_world.claims import CLAIM_SECONDS, NO_ANSWER, Claim, Claims, Found
-from redis_world.codec import MAX_BYTES, Duration, to_duration_ms
+from redis_world.codec import MAX_BYTES, Duration, decode_data, to_duration_ms
 from redis_world.connection import Connection
 from redis_world.errors import (
     InvalidInputError,
@@ -496,7 +496,7 @@ class Queue:
                     name_limit = self._connection.config.max_name_bytes
                     key = text(each, "idempotency_key", name_limit) or key
             limit = self._connection.config.max_payload_bytes
-            payload = check_payload(message.payload, MAX_BYTES)
+            payload = check_payload(await self._payload_of(message, lease), MAX_BYTES)
             payload = {k: v for k, v in payload.items() if k != "runInput"}
             args = {
                 "follow_up_id": self._new_id(),
@@ -506,6 +506,15 @@ class Queue:
                 "body": encode_body(payload, limit),
             }
         return await self._on_lease("queue/ack", lease, (), args)
+
+    async def _payload_of(self, message: Message, lease: _Lease) -> Mapping[str, Any]:
+        """The whole payload of a message; for one that comes from a handle it is read."""
+        if message.is_whole:
+            return message.payload
+        key = lease.keys.message(lease.topic, lease.message_id)
+        (body,) = await self._connection.execute(("HGET", key, "body"))
+        # Without any the lease is lost, or the user data of the run is deleted.
+        return decode_data(body) if body else message.payload
 
     async def retry(
         self, message: Message, *, error: str = "", delay: Duration | None = None
