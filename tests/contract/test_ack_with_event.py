@@ -80,7 +80,7 @@ async def test_every_event_can_end_a_delivery(world: RedisWorld, name: str) -> N
     result = await world.events.create(run_id, EVENTS[name][1], ack=message)
     assert result.acked is True
     assert result.message_id is None
-    assert not await world.queue.ack(message)
+    assert not await world.queue.extend(message)
     stats = await world.queue.stats(TOPIC)
     assert (stats.ready, stats.leased, stats.held) == (0, 0, 0)
     await check_invariants(world)
@@ -188,6 +188,7 @@ async def test_a_refused_event_ends_nothing(
     assert await world.queue.ack(message)
 
 
+@pytest.mark.without("sentinel", why="a repeated request takes what is gone for its own doing")
 async def test_it_ends_once_only(world: RedisWorld) -> None:
     run_id = await e.new_run(world)
     await send(world, wake(run_id))

@@ -78,7 +78,7 @@ async def test_an_event_ends_what_a_handle_stands_for(world: RedisWorld) -> None
     message = Message.from_handle((await claim_one(world)).handle)
     result = await world.events.create(run_id, e.attr_set({"a": "b"}), ack=message)
     assert result.acked
-    assert not await world.queue.ack(message)
+    assert not await world.queue.extend(message)
 
 
 async def test_it_knows_its_message(clocked: tuple[RedisWorld, ManualClock]) -> None:
