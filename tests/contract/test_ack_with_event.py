@@ -20,6 +20,8 @@ from support.losing import comparable, ids_in_order, keys_of  # noqa: F401 - a f
 from support.marks import slow
 from support.queue_tools import NAME, TOPIC, claim_one, content, health_check, send, step, wake
 
+pytestmark = pytest.mark.large
+
 Clocked = tuple[RedisWorld, ManualClock]
 
 LEASE: Final = 60.0
@@ -96,7 +98,6 @@ async def test_the_answer_says_nothing_of_what_was_not_asked(world: RedisWorld) 
     assert result.message_id is not None
 
 
-@pytest.mark.large
 @pytest.mark.without("cluster", "sentinel", why="two runs lie in the same partition, key by key")
 @pytest.mark.parametrize("carried", ["a wake", *map(slow, sorted(CARRIED.keys() - {"a wake"}))])
 @pytest.mark.parametrize("kind", ["a step", *map(slow, sorted(MESSAGES.keys() - {"a step"}))])

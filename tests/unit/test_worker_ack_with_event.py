@@ -20,6 +20,8 @@ from support.events import attr_set, log, new_run, step_created
 from support.queue_tools import TOPIC, content, send, step
 from support.until import until
 
+pytestmark = pytest.mark.large
+
 LEASE: Final = 0.6
 """Seconds; three beats come in this time."""
 
