@@ -16,6 +16,7 @@ from redis_world.queue import Enqueue, Message
 from redis_world.testing import ManualClock, check_invariants
 from support import events as e
 from support.backends import Backend
+from support.events_in_a_run import EVENTS as EVENTS_IN_A_RUN
 from support.losing import comparable, ids_in_order, keys_of  # noqa: F401 - a fixture
 from support.marks import slow
 from support.queue_tools import NAME, TOPIC, claim_one, content, health_check, send, step, wake
@@ -26,26 +27,7 @@ Clocked = tuple[RedisWorld, ManualClock]
 
 LEASE: Final = 60.0
 
-# Event type -> what has to be there before it, and the event.
-EVENTS: Final[dict[str, tuple[list[e.Wire], e.Wire]]] = {
-    "run_completed": ([], e.run_ended("completed")),
-    "run_failed": ([], e.run_ended("failed")),
-    "run_cancelled": ([], e.run_ended("cancelled")),
-    "attr_set": ([], e.attr_set({"k": "v"})),
-    "run_started again": ([], e.event("run_started")),
-    "step_created": ([], e.step_created("step_2")),
-    "step_started": ([], e.step_started()),
-    "lazy start": ([], e.lazy_start("step_2")),
-    "step_completed": ([e.step_started()], e.step_completed()),
-    "step_failed": ([e.step_started()], e.step_failed()),
-    "step_retrying": ([e.step_started()], e.step_retrying()),
-    "hook_created": ([], e.hook_created()),
-    "hook_conflict": ([e.hook_created("other")], e.hook_created()),
-    "hook_received": ([e.hook_created()], e.hook_received()),
-    "hook_disposed": ([e.hook_created()], e.hook_disposed()),
-    "wait_created": ([], e.wait_created()),
-    "wait_completed": ([e.wait_created()], e.wait_completed()),
-}
+EVENTS: Final = {**EVENTS_IN_A_RUN, "run_started again": ([], e.event("run_started"))}
 
 MESSAGES: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
     "a wake": wake,
@@ -61,10 +43,15 @@ CARRIED: Final[dict[str, Callable[[str], Enqueue | None]]] = {
 }
 
 
+async def prepare(world: RedisWorld, run_id: str, name: str) -> None:
+    for wire in EVENTS[name][0]:
+        await world.events.create(run_id, wire)
+
+
 async def leased(world: RedisWorld, name: str, kind: str) -> tuple[str, Message]:
     """A run in which an event is due, and the delivery that makes it."""
     run_id = await e.new_run(world)
-    await e.write(world, run_id, e.step_created(), *EVENTS[name][0])
+    await prepare(world, run_id, name)
     await send(world, MESSAGES[kind](run_id))
     message = await claim_one(world, lease=LEASE)
     # A further replay, which waits for the end of a leased one.
@@ -76,7 +63,7 @@ async def leased(world: RedisWorld, name: str, kind: str) -> tuple[str, Message]
 @pytest.mark.parametrize("name", EVENTS)
 async def test_every_event_can_end_a_delivery(world: RedisWorld, name: str) -> None:
     run_id = await e.new_run(world)
-    await e.write(world, run_id, e.step_created(), *EVENTS[name][0])
+    await prepare(world, run_id, name)
     await send(world, wake(run_id))
     message = await claim_one(world)
     result = await world.events.create(run_id, EVENTS[name][1], ack=message)
@@ -98,7 +85,7 @@ async def test_the_answer_says_nothing_of_what_was_not_asked(world: RedisWorld) 
     assert result.message_id is not None
 
 
-@pytest.mark.without("cluster", "sentinel", why="two runs lie in the same partition, key by key")
+@pytest.mark.without("cluster", "sentinel", why="both runs have to lie in one partition")
 @pytest.mark.parametrize("carried", ["a wake", *map(slow, sorted(CARRIED.keys() - {"a wake"}))])
 @pytest.mark.parametrize("kind", ["a step", *map(slow, sorted(MESSAGES.keys() - {"a step"}))])
 @pytest.mark.parametrize("name", EVENTS)
@@ -160,7 +147,7 @@ async def test_a_step_goes_on_with_a_message_of_its_own(world: RedisWorld) -> No
 async def test_the_event_counts_without_its_lease(clocked: Clocked, name: str) -> None:
     world, clock = clocked
     run_id = await e.new_run(world)
-    await e.write(world, run_id, e.step_created(), *EVENTS[name][0])
+    await prepare(world, run_id, name)
     await send(world, content(1, run_id))
     message = await claim_one(world, lease=LEASE)
     await clock.advance(LEASE + 1)

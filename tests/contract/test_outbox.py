@@ -13,29 +13,10 @@ from redis_world.queue import Enqueue, Message
 from redis_world.testing import ManualClock
 from support import events as e
 from support.backends import Backend
+from support.events_in_a_run import EVENTS
 
 TOPIC: Final = "__wkf_workflow_"
 NAME: Final = f"{TOPIC}orders"
-
-# Event type -> what has to be there before it, and the event.
-EVENTS: Final[dict[str, tuple[list[e.Wire], e.Wire]]] = {
-    "run_completed": ([], e.run_ended("completed")),
-    "run_failed": ([], e.run_ended("failed")),
-    "run_cancelled": ([], e.run_ended("cancelled")),
-    "attr_set": ([], e.attr_set({"k": "v"})),
-    "step_created": ([], e.step_created()),
-    "step_started": ([e.step_created()], e.step_started()),
-    "lazy start": ([], e.lazy_start()),
-    "step_completed": ([e.step_created()], e.step_completed()),
-    "step_failed": ([e.step_created()], e.step_failed()),
-    "step_retrying": ([e.step_created()], e.step_retrying()),
-    "hook_created": ([], e.hook_created()),
-    "hook_conflict": ([e.hook_created("other")], e.hook_created()),
-    "hook_received": ([e.hook_created()], e.hook_received()),
-    "hook_disposed": ([e.hook_created()], e.hook_disposed()),
-    "wait_created": ([], e.wait_created()),
-    "wait_completed": ([e.wait_created()], e.wait_completed()),
-}
 
 
 def wake(run_id: str, **options: Any) -> Enqueue:
