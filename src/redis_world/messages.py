@@ -187,7 +187,7 @@ class Message:
         receipt: proves the lease; invalid once the lease has ended.
         postponed: how often the message was postponed.
         postponed_since: when it was first postponed; None for never.
-        ending: what the worker that keeps the lease knows of an event that ends the delivery.
+        ending: for the worker that keeps the lease, whether an event ends the delivery.
         is_whole: whether it is the message as it was claimed. One from a handle has of the payload
             only the run id, the step id and the step name, and no headers and no deployment.
     """

@@ -23,6 +23,7 @@ from redis_world import RedisWorld
 from redis_world.bench.measurements import Bench
 from redis_world.keys import meta_key
 from redis_world.testing import redis_cluster
+from redis_world.testing.ports import free_port
 from support.backends import CLUSTER, SENTINEL, Backend, Servers
 from support.command_line import Ended, environment, run_here
 from support.events import (
@@ -34,7 +35,6 @@ from support.events import (
     step_completed,
     write,
 )
-from support.ports import free_port
 from support.private_servers import needing, private_server
 from support.sdk import kept_modules, kept_world
 

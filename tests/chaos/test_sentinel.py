@@ -22,9 +22,9 @@ from redis_world.connection.sentinels import SentinelPool
 from redis_world.errors import ConfigurationError, NotDurableError, WorldUnavailableError
 from redis_world.queue import Enqueue
 from redis_world.testing import check_invariants, redis_server
+from redis_world.testing.ports import free_port
 from redis_world.worker import Worker
 from support import events as e
-from support.ports import free_port
 from support.private_servers import needing
 from support.queue_tools import wake
 from support.sentinel import SERVICE, Guarded, guarded_server

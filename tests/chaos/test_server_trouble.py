@@ -11,7 +11,6 @@ import logging
 import os
 import random
 import signal
-import socket
 import threading
 import time
 from collections import Counter
@@ -41,6 +40,7 @@ from redis_world.testing import (
     check_invariants,
     cutting_proxy,
 )
+from redis_world.testing.ports import free_port
 from redis_world.testing.servers import ServerKind
 from redis_world.worker import Worker
 from support import events as e
@@ -196,10 +196,7 @@ async def test_all_connections_are_killed_again_and_again(
 @pytest.fixture
 def port() -> int:
     """A port for servers that come one after another."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        found: int = probe.getsockname()[1]
-        return found
+    return free_port()
 
 
 class Restarts:

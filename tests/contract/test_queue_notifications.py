@@ -316,14 +316,24 @@ class Claims:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counts: list[int] = []
+        self.asked = 0
         claim_batch = Queue.claim_batch
 
         async def counted(queue: Queue, *args: Any, **options: Any) -> Claim:
-            claim = await claim_batch(queue, *args, **options)
-            self.counts.append(len(claim.messages))
-            return claim
+            self.asked += 1
+            try:
+                claim = await claim_batch(queue, *args, **options)
+                self.counts.append(len(claim.messages))
+                return claim
+            finally:
+                self.asked -= 1
 
         monkeypatch.setattr(Queue, "claim_batch", counted)
+
+    async def begin(self) -> None:
+        """Count from now on: the server has answered claims that are not counted yet."""
+        await until(lambda: not self.asked)
+        self.counts.clear()
 
 
 @pytest.fixture
@@ -368,7 +378,7 @@ async def test_a_message_is_one_claim_of_one_of_many_workers(
         for _ in range(12):
             await stack.enter_async_context(at_work(world, handle))
         await all_asleep(world, 12)
-        claims.counts.clear()
+        await claims.begin()
         for number in range(40):
             await send(world, step(f"s{number}", f"wrun_{number}"))
         await nothing_is_left(world)
@@ -388,7 +398,7 @@ async def test_no_worker_claims_for_what_is_due_in_a_day(
 
     async with at_work(world, note):
         await all_asleep(world, 1)
-        claims.counts.clear()
+        await claims.begin()
         for number in range(20):
             await send(world, content(number), delay=24 * HOUR)
         await send(world, content(100))

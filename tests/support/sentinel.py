@@ -17,7 +17,7 @@ from typing import Any, Final, Self, cast
 import redis
 
 from redis_world.testing import Server, redis_server, servers
-from support.ports import free_port
+from redis_world.testing.ports import free_port
 from support.private_servers import ONE, here
 from support.until import wait_until
 

@@ -15,9 +15,9 @@ from redis_world import RedisWorld
 from redis_world.config import WorldConfig
 from redis_world.errors import ConfigurationError, WorldUnavailableError
 from redis_world.testing import Server
+from redis_world.testing.ports import free_port
 from support.backends import Backend
 from support.events import new_run, run_created
-from support.ports import free_port
 from support.private_servers import ONE, private_server
 from support.resp import Reply, fake_server, healthy
 

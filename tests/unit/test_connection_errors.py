@@ -23,11 +23,11 @@ from redis_world.checkup import check_up
 from redis_world.connection import diagnosis
 from redis_world.errors import ConfigurationError, WorldError, WorldUnavailableError
 from redis_world.testing import Cluster, Server, redis_cluster, redis_server
+from redis_world.testing.ports import free_port
 from redis_world.testing.servers import _find
 from support.command_line import environment
 from support.events import new_run, run_created, step_created
 from support.marks import slow
-from support.ports import free_port
 from support.private_servers import any_kind, needing
 from support.resp import Reply, fake_server, healthy
 from support.tls import PAST, Authority, listener, tls_proxy

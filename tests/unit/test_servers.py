@@ -17,6 +17,7 @@ from redis_world.testing import (
     redis_server,
     servers,
 )
+from redis_world.testing.ports import free_port
 from redis_world.testing.servers import ServerKind
 from support.private_servers import any_kind, give_up
 
@@ -106,13 +107,12 @@ def test_a_server_that_ignores_sigterm_is_killed(
 def test_a_lost_race_for_the_port_is_run_again(
     first_kind: ServerKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free_port = servers._free_port
     with socket.socket() as rival:
         rival.bind(("127.0.0.1", 0))
         rival.listen()
         taken = rival.getsockname()[1]
         ports = iter([taken, free_port()])
-        monkeypatch.setattr(servers, "_free_port", lambda: next(ports))
+        monkeypatch.setattr(servers, "free_port", lambda: next(ports))
         with redis_server(first_kind) as server:
             assert server.port != taken
 
@@ -123,7 +123,7 @@ def test_a_port_that_is_always_taken_is_given_up(
     with socket.socket() as rival:
         rival.bind(("127.0.0.1", 0))
         rival.listen()
-        monkeypatch.setattr(servers, "_free_port", lambda: rival.getsockname()[1])
+        monkeypatch.setattr(servers, "free_port", lambda: rival.getsockname()[1])
         with (
             pytest.raises(ServerUnavailableError, match="port was taken 5 times"),
             redis_server(first_kind),

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -29,6 +28,7 @@ from redis_world.errors import (
 )
 from redis_world.queue import backoff
 from redis_world.testing import ManualClock, memory_world, redis_server
+from redis_world.testing.ports import free_port
 from redis_world.worker import Continuation, Handler, Postpone, Worker, running
 from support.backends import Backend
 from support.marks import slow
@@ -928,9 +928,7 @@ async def test_a_server_that_is_gone_for_a_while(
 ) -> None:
     kind = any_kind()
     monkeypatch.setattr(running, "_RECONNECT_SECONDS", 0.1)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     seen = Recorder()
     async with contextlib.AsyncExitStack() as stack:
         with redis_server(kind, args=("--port", str(port))):

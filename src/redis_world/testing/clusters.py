@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
+from redis_world.testing.ports import free_port
 from redis_world.testing.servers import (
     Server,
     ServerKind,
@@ -70,7 +70,7 @@ def redis_cluster(
     """
     with ExitStack() as stack:
         count = masters * (2 if with_replicas else 1)
-        buses = [_free_port() for _ in range(count)]
+        buses = [free_port() for _ in range(count)]
         nodes = [
             stack.enter_context(
                 redis_server(
@@ -116,13 +116,6 @@ def _follows(replica: redis.Redis, master: redis.Redis) -> bool:
         return bool(info["master_link_status"] == "up")
     _call(replica, "REPLICATE", _call(master, "MYID"))
     return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _wait(condition: Any) -> None:

@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from redis_world.testing.ports import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -166,7 +168,7 @@ def _start(
     binary: Path, directory: Path, args: Sequence[str]
 ) -> tuple[subprocess.Popen[bytes], int]:
     for _ in range(_START_ATTEMPTS):
-        port = _free_port()
+        port = free_port()
         process = _spawn(binary, directory, port, args)
         try:
             _wait_until_ready(binary, process, directory)
@@ -180,13 +182,6 @@ def _start(
         f"{binary} did not start: its port was taken {_START_ATTEMPTS} times:\n"
         f"{_log_tail(directory)}"
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _spawn(

@@ -1,0 +1,55 @@
+"""Ports for servers of tests."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from redis_world.testing import ports
+from redis_world.testing.ports import free_port
+
+
+def listen(port: int) -> socket.socket:
+    return socket.create_server(("127.0.0.1", port))
+
+
+def test_a_port_is_none_that_connections_get(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told = tmp_path / "range"
+    monkeypatch.setattr(ports, "_GIVEN_OUT", told)
+    told.write_text("20000\t30000\n")
+    assert all(ports._FIRST <= free_port() < 20000 for _ in range(200))
+
+
+@pytest.mark.parametrize("text", [None, "", "some\tports\n"])
+def test_a_port_where_the_system_does_not_tell_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None
+) -> None:
+    told = tmp_path / "range"
+    monkeypatch.setattr(ports, "_GIVEN_OUT", told)
+    if text is not None:
+        told.write_text(text)
+    assert all(ports._FIRST <= free_port() < 49152 for _ in range(200))
+
+
+def test_a_taken_port_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with listen(0) as rival:
+        taken = rival.getsockname()[1]
+        told = tmp_path / "range"
+        monkeypatch.setattr(ports, "_GIVEN_OUT", told)
+        monkeypatch.setattr(ports, "_FIRST", taken)
+        told.write_text(f"{taken + 1}\t60999\n")
+        # The only one is taken: the system chooses.
+        with listen(found := free_port()):
+            assert found != taken
+
+
+def test_a_port_where_connections_get_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told = tmp_path / "range"
+    monkeypatch.setattr(ports, "_GIVEN_OUT", told)
+    told.write_text("1024\t65535\n")
+    with listen(free_port()):
+        pass
