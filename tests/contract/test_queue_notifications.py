@@ -369,6 +369,16 @@ async def nothing_is_left(world: RedisWorld) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
+async def test_a_worker_that_finds_nothing_sleeps_in_each_partition(
+    backend: Backend, partitions: int
+) -> None:
+    async with backend.world(partitions=partitions) as world:
+        found = await claim(world, "x")
+        assert len(found.asleep) == partitions
+        assert [await sleeping(world, number) for number in range(partitions)] == [1] * partitions
+
+
 @pytest.mark.usefixtures("_long_looks")
 @pytest.mark.parametrize("partitions", [1, 4])
 async def test_a_message_is_one_claim_of_one_of_many_workers(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import ssl
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
@@ -19,6 +20,7 @@ import pytest
 from redis_world import RedisWorld
 from redis_world.checkup import check_up
 from redis_world.connection import diagnosis
+from redis_world.connection.handshakes import open_stream
 from redis_world.errors import WorldError
 from redis_world.testing import Server, redis_server
 from support.events import new_run
@@ -78,6 +80,38 @@ def test_an_opening_that_freezes(
     with tls_proxy(locked.port, authority.server(), Frost(answers)) as port:
         url = url_of(scheme, port, authority, login)
         assert leftovers(act) == []
+
+
+@pytest.mark.parametrize("opening", ["a stream", "a connection"])
+def test_a_handshake_that_ends_as_it_is_given_up(
+    opening: str, locked: Server, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The protocol is told of the connection in the turn in which its caller is cancelled."""
+    made = asyncio.StreamReaderProtocol.connection_made
+    opened: list[asyncio.BaseTransport] = []
+
+    async def act() -> None:
+        async def connect() -> None:
+            if opening == "a stream":
+                context = ssl.create_default_context(cafile=authority.ca_file)
+                await open_stream(HOST, port, ssl=context)
+            else:
+                world = RedisWorld(url_of("rediss", port, authority, ":right@"), retry_timeout=0)
+                await world.open()
+
+        def cancel(own: asyncio.StreamReaderProtocol, transport: asyncio.BaseTransport) -> None:
+            made(own, transport)
+            opened.append(transport)
+            task.cancel()
+
+        task = asyncio.create_task(connect())
+        monkeypatch.setattr(asyncio.StreamReaderProtocol, "connection_made", cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with tls_proxy(locked.port, authority.server(), Frost(0)) as port:
+        assert leftovers(act) == []
+    assert opened
 
 
 @pytest.mark.slow

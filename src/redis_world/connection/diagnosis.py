@@ -16,6 +16,7 @@ from typing import Any, Final
 import redis.asyncio
 import redis.exceptions
 
+from redis_world.connection.handshakes import open_stream
 from redis_world.connection.refusals import (
     NoNodeError,
     address_of,
@@ -114,7 +115,7 @@ async def _answers_tls(host: str, port: int) -> bool:
     """Whether somebody there takes part in a handshake."""
     try:
         async with asyncio.timeout(_LOOK_SECONDS):
-            _, writer = await asyncio.open_connection(host, port, ssl=_unchecked())
+            _, writer = await open_stream(host, port, ssl=_unchecked())
     except ssl.SSLError as refusal:
         # One that wants our certificate says so in TLS.
         return "ALERT" in (refusal.reason or "")
@@ -128,7 +129,7 @@ async def _wants_certificate(host: str, port: int) -> bool:
     """Whether somebody there ends a connection for want of a certificate, behind the handshake."""
     try:
         async with asyncio.timeout(_LOOK_SECONDS):
-            reader, writer = await asyncio.open_connection(host, port, ssl=_unchecked())
+            reader, writer = await open_stream(host, port, ssl=_unchecked())
             try:
                 await reader.read(1)
             finally:

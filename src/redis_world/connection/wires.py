@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import socket
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import hiredis
@@ -21,6 +22,7 @@ import redis.asyncio
 import redis.asyncio.connection
 import redis.exceptions
 
+from redis_world.connection.handshakes import open_stream
 from redis_world.errors import WorldClosedError
 
 __all__ = [
@@ -78,12 +80,37 @@ class _WithoutLeftovers:
         super()._close()  # type: ignore[misc]
 
 
+class _OverTls(_WithoutLeftovers):
+    """The same of one with TLS, whose opening may be given up, too."""
+
+    _reader: asyncio.StreamReader | None
+    socket_connect_timeout: float | None
+    socket_keepalive: bool
+    socket_keepalive_options: Mapping[int, int | bytes]
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        return super()._connection_arguments()  # type: ignore[misc, no-any-return]
+
+    async def _connect(self) -> None:
+        async with asyncio.timeout(self.socket_connect_timeout):
+            reader, writer = await open_stream(**self._connection_arguments())
+        # From here on its end is that of any other one.
+        self._reader, self._writer = reader, writer
+        plain = writer.get_extra_info("socket")
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.socket_keepalive:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in self.socket_keepalive_options.items():
+                plain.setsockopt(socket.SOL_TCP, name, value)
+
+
 @functools.cache
 def without_leftovers(kind: Any) -> Any:
     """A class of connections like one of redis-py's; its connections end for certain."""
     if issubclass(kind, _WithoutLeftovers):
         return kind
-    return type(kind.__name__, (_WithoutLeftovers, kind), {})
+    with_tls = issubclass(kind, redis.asyncio.connection.SSLConnection)
+    return type(kind.__name__, (_OverTls if with_tls else _WithoutLeftovers, kind), {})
 
 
 def _check_standing(connection: redis.asyncio.connection.AbstractConnection) -> None:
