@@ -7,7 +7,6 @@ import pwd
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 from peers.base import MissingError
 from peers.commands import run
+from redis_world.testing.ports import free_port
 
 __all__ = ["postgres", "postgres_version"]
 
@@ -170,7 +170,7 @@ def _server_user() -> str | None:
 
 def _start(binaries: Path, directory: Path) -> tuple[subprocess.Popen[bytes], int]:
     for _ in range(START_ATTEMPTS):
-        port = _free_port()
+        port = free_port()
         process = _spawn(binaries, directory, port)
         try:
             _wait_until_ready(process, binaries, directory, port)
@@ -181,13 +181,6 @@ def _start(binaries: Path, directory: Path) -> tuple[subprocess.Popen[bytes], in
             raise
         return process, port
     raise MissingError(f"PostgreSQL found its port taken {START_ATTEMPTS} times")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _spawn(binaries: Path, directory: Path, port: int) -> subprocess.Popen[bytes]:

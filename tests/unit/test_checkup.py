@@ -30,6 +30,7 @@ from redis_world.testing import (
     ManualClock,
     Server,
 )
+from redis_world.testing.ports import free_port
 from support import events as e
 from support.backends import KINDS, Backend
 from support.private_servers import ONE, private_cluster, private_server
@@ -275,9 +276,8 @@ def test_the_version_is_known_without_info() -> None:
 
 async def test_a_node_of_a_cluster(kind: str) -> None:
     # The port that it would choose itself is 10,000 above its own, which may be too high.
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
-    args = ("--cluster-enabled", "yes", "--cluster-port", port, "--maxmemory", "100mb")
+    bus = str(free_port())
+    args = ("--cluster-enabled", "yes", "--cluster-port", bus, "--maxmemory", "100mb")
     with running(kind, *args) as (server, client):
         found = await look(server.url)
         assert found["cluster"].level == "info"

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import socket
 import ssl
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
 import pytest
+import redis.asyncio
 
 from redis_world import RedisWorld
 from redis_world.checkup import check_up
@@ -112,6 +114,25 @@ def test_a_handshake_that_ends_as_it_is_given_up(
     with tls_proxy(locked.port, authority.server(), Frost(0)) as port:
         assert leftovers(act) == []
     assert opened
+
+
+@pytest.mark.parametrize("value", [1 << 40, "x"])
+def test_an_option_that_can_not_be_leaves_nothing_open(
+    value: Any, locked: Server, authority: Authority
+) -> None:
+    async def act() -> None:
+        client = redis.asyncio.Redis(
+            host=HOST, port=port, password="right", ssl=True, ssl_ca_certs=str(authority.ca_file),
+            socket_keepalive=True, socket_keepalive_options={socket.TCP_KEEPCNT: value},
+        )  # fmt: skip
+        world = RedisWorld(client=client, retry_timeout=0)
+        with pytest.raises(WorldError):
+            await world.open()
+        await world.aclose()
+        await client.aclose()
+
+    with tls_proxy(locked.port, authority.server(), Frost()) as port:
+        assert leftovers(act) == []
 
 
 @pytest.mark.slow

@@ -11,9 +11,10 @@ __all__ = ["open_stream"]
 class _Protocol(asyncio.StreamReaderProtocol):
     """Keeps its transport, which is there as soon as the handshake is done."""
 
-    transport: asyncio.BaseTransport | None = None
+    # Those of other event loops are of no class of asyncio's.
+    transport: Any = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: Any) -> None:
         self.transport = transport
         super().connection_made(transport)
 
@@ -37,7 +38,7 @@ async def open_stream(
     try:
         transport, _ = await loop.create_connection(lambda: protocol, host, port, **options)
     except BaseException:
-        if isinstance(protocol.transport, asyncio.WriteTransport):
+        if protocol.transport is not None:
             protocol.transport.abort()
         raise
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)

@@ -94,9 +94,15 @@ class _OverTls(_WithoutLeftovers):
     async def _connect(self) -> None:
         async with asyncio.timeout(self.socket_connect_timeout):
             reader, writer = await open_stream(**self._connection_arguments())
-        # From here on its end is that of any other one.
         self._reader, self._writer = reader, writer
-        plain = writer.get_extra_info("socket")
+        try:
+            self._set_options(writer.get_extra_info("socket"))
+        except BaseException:
+            # An option of the caller's that can't be: the connection must not pass for a good one.
+            self._close()
+            raise
+
+    def _set_options(self, plain: Any) -> None:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.socket_keepalive:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -23,8 +23,7 @@ def free_port() -> int:
     stopped server at such a port may get that port for itself, and the server can't come back.
     """
     ports = range(_FIRST, _first_given_out())
-    for _ in range(_ATTEMPTS if ports else 0):
-        port = random.choice(ports)  # noqa: S311 - no secret
+    for port in random.sample(ports, min(_ATTEMPTS, len(ports))):
         if _is_free(port):
             return port
     return _given_out()
