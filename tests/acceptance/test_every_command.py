@@ -30,6 +30,7 @@ from support.events import (
     event,
     lazy_start,
     new_run,
+    new_run_id,
     run_created,
     run_ended,
     step_completed,
@@ -41,7 +42,7 @@ from support.sdk import kept_modules, kept_world
 PARTITIONS: Final = 4
 TOPIC: Final = "__wkf_workflow_"
 PASSWORD: Final = "pass-word"
-RUN: Final = "wrun_01M8RBETT39Y43FVXEFC76BQTY"
+RUN: Final = new_run_id()
 
 READING: Final = (
     ("inspect", "runs"),

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -16,6 +20,7 @@ from redis_world.ids import (
 )
 
 NOW = 1_700_000_000_123
+TESTS: Final = sorted((Path(__file__).parents[1]).rglob("*.py"))
 
 
 # Contract: 2.run ids, 2.message ids
@@ -156,3 +161,12 @@ def test_request_ids_are_never_made_twice() -> None:
     # A forked child counts on from where its parent stood.
     assert of_child
     assert of_child not in {*made, *(new_request_id() for _ in range(10))}
+
+
+def test_no_test_has_a_run_id_that_is_good_for_one_day() -> None:
+    """The World takes it on the day on which the test was written, and never again."""
+    written = re.compile(r"wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}")
+    for path in TESTS:
+        for run_id in written.findall(path.read_text(encoding="utf-8")):
+            year = datetime.fromtimestamp(run_id_time(run_id) / 1000, UTC).year
+            assert year < 2025, f"{path.name}: {run_id}"
