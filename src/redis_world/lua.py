@@ -19,6 +19,11 @@ lines empty: the server would make a closure of each function at every call. For
 what only a function below a line `-- @deferred` reaches is moved into it: most calls of the script
 do not get there.
 
+A script that applies the events of others calls their own scripts. A line `-- @event
+events/step_created` makes a function of that file, `step_created`. Its parameters are what the
+header of the file names, in order, and the script's own header does not: what both name is one
+thing. Keys must be named by both.
+
 The name `resend` is the connection's to fill: `1` when it sends a call again whose reply was
 lost, else empty. A line `-- @unwaited` marks a script that only reads, or whose writes may be
 lost without harm: a lease that is gone is a message delivered again.
@@ -40,6 +45,7 @@ from redis_world.errors import ScriptError
 __all__ = ["Argument", "Script", "ScriptLibrary", "default_library", "origins", "script_root"]
 
 _INCLUDE = re.compile(r"^--\s*@include\s+(\S+)\s*$")
+_EVENT = re.compile(r"^--\s*@event\s+(\S+)\s*$")
 _UNWAITED = "-- @unwaited"
 _DEFERRED = "-- @deferred"
 _MARKER = "-- file: "
@@ -92,6 +98,11 @@ class Script:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_pick_keys", _picker(self.keys))
         object.__setattr__(self, "_pick_args", _picker(self.args))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All that the header names."""
+        return frozenset({*self.keys, *self.args} | ({self.tail} if self.tail else set()))
 
     def arrange(
         self,
@@ -170,11 +181,7 @@ class ScriptLibrary:
             return
         text = self._read(name, chain)
         mentioned: set[str] = set()
-        for line in text.splitlines():
-            match = _INCLUDE.match(line)
-            if match is None:
-                continue
-            included = match[1]
+        for included in _matches(_INCLUDE, text):
             if not included.startswith("lib/"):
                 raise ScriptError(f"{name}: {included} is not a library: only lib/ is included")
             if included in mentioned:
@@ -196,6 +203,12 @@ class ScriptLibrary:
             raise ScriptError(f"{name}: a script needs at least one key, which routes it")
         if len({*keys, *args, tail}) != len(keys) + len(args) + 1:
             raise ScriptError(f"{name}: a name is declared twice")
+        events: dict[str, str] = {}
+        for each in _matches(_EVENT, own):
+            if each in events:
+                raise ScriptError(f"{name}: {each} is applied twice")
+            self._resolve(each, (name,), parts)
+            events[each] = parts.pop(each)
         lines = [f"local {key} = KEYS[{i}]" for i, key in enumerate(keys, 1)]
         lines += [f"local {arg} = ARGV[{i}]" for i, arg in enumerate(args, 1)]
         if tail is not None:
@@ -203,9 +216,11 @@ class ScriptLibrary:
             first = len(args) + 1
             lines.append(f"local {tail} = {{}}")
             lines.append(f"for i = {first}, #ARGV do {tail}[i - {first - 1}] = ARGV[i] end")
+        for each, text in events.items():
+            lines += _as_function(each, text, keys, {*args, tail})
         source = "\n".join(
             [
-                *_paste(parts, own),
+                *_paste(parts, "\n".join([own, *events.values()])),
                 _ARGUMENTS,
                 *lines,
                 f"{_MARKER}{name}",
@@ -365,6 +380,34 @@ def _parse_header(name: str, text: str) -> tuple[str, dict[str, str]]:
     if missing or not summary:
         raise ScriptError(f"{name}: the header lacks {', '.join(missing) or 'a first sentence'}")
     return " ".join(summary), declared
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> list[str]:
+    """What the lines of a directive name."""
+    return [match[1] for line in text.splitlines() if (match := pattern.match(line))]
+
+
+def _as_function(
+    name: str, text: str, keys: Iterable[str], others: set[str | None]
+) -> Iterator[str]:
+    """The script of an event as a function of what its caller does not name."""
+    _, declared = _parse_header(name, text)
+    own_keys, _ = _parse_names(name, "KEYS", declared["KEYS"])
+    own_args, tail = _parse_names(name, "ARGV", declared["ARGV"])
+    if missing := sorted({*own_keys} - {*keys}):
+        raise ScriptError(f"{name}: who applies it does not name its keys {missing}")
+    if tail is not None:
+        raise ScriptError(f"{name}: a script with a variadic argument can't be applied by others")
+    parameters = [arg for arg in own_args if arg not in others]
+    yield _ARGUMENTS
+    yield f"local function {name.rpartition('/')[2]}("
+    yield from (f"  {arg}," for arg in parameters[:-1])
+    yield from (f"  {arg}" for arg in parameters[-1:])
+    yield ")"
+    yield f"{_MARKER}{name}"
+    yield text.rstrip()
+    yield _ARGUMENTS
+    yield "end"
 
 
 def _times_of(returns: str) -> dict[bytes, int]:

@@ -351,3 +351,59 @@ end"""
     assert {("lib/some", line) for line, text in enumerate(library.split("\n"), 1) if text} <= seen
     with fakeredis.FakeRedis() as client:
         assert client.eval(script.source, 1, "k", "7") == [4, 7]
+
+
+# -- scripts that apply those of events -----------------------------------------------------------
+
+
+def apply(*events: str, keys: str = "key", args: str = "base, items...") -> str:
+    """A script that calls the functions of events with what it is given, and answers theirs."""
+    lines = [header(keys, args).rstrip(), *(f"-- @event {name}" for name in events)]
+    return "\n".join([*lines, "return { double(unpack(items)) }", ""])
+
+
+def test_the_script_of_an_event_is_a_function(folder: Folder) -> None:
+    """Its parameters are what its header names and the other one does not."""
+    folder.write("lib/twice", "local function twice(n)\n  return 2 * n\nend\n")
+    folder.write(
+        "events/double",
+        header("key", "base, number, word", ("lib/twice",))
+        + "if number == '0' then\n  return 'none'\nend\n"
+        + "return base .. twice(number) .. word\n",
+    )
+    folder.write("a/script", apply("events/double"))
+    script = folder.script()
+    assert (script.args, script.tail) == (("base",), "items")
+    assert script.names == {"key", "base", "items"}
+    client = fakeredis.FakeRedis()
+    for items, answer in ((["4", "x"], b"b8x"), (["0", "x"], b"none")):
+        row = script.arrange({"key": "k"}, {"base": "b", "items": items})
+        assert client.eval(script.source, *row) == [answer]  # type: ignore[arg-type]
+
+
+def test_a_line_of_an_event_is_told_by_its_own_file(folder: Folder) -> None:
+    folder.write(
+        "events/double", header("key", "number") + "local answer = number\nreturn answer\n"
+    )
+    folder.write("a/script", apply("events/double"))
+    source = folder.script().source
+    places = dict(zip(source.splitlines(), origins(source), strict=True))
+    assert places["local answer = number"] == ("events/double", 7)
+    assert places["return { double(unpack(items)) }"] == ("a/script", 8)
+    assert places["end"] is None
+
+
+@pytest.mark.parametrize(
+    ("event", "events", "message"),
+    [
+        (header("key, log"), ["double"], "events/double: who applies it does not name its keys"),
+        (header("key", "a, rest..."), ["double"], "events/double: a script with a variadic"),
+        (header(), ["double", "double"], "a/script: events/double is applied twice"),
+        (header(), ["other"], "no script events/other.lua below"),
+    ],
+)
+def test_what_can_not_be_a_function_is_told(
+    folder: Folder, event: str, events: list[str], message: str
+) -> None:
+    folder.write("events/double", f"{event}return 1\n")
+    assert message in folder.error(apply(*(f"events/{name}" for name in events)))
