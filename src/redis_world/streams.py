@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
@@ -18,6 +19,7 @@ from redis_world.errors import (
     WorldUnavailableError,
     shown_id,
 )
+from redis_world.hints import Subscription
 from redis_world.ids import MAX_SLOT, new_request_id, process_id
 from redis_world.models import StreamChunk, StreamChunksPage, StreamInfo
 from redis_world.paging import DEFAULT_LIMIT, check_limit, parse_cursor
@@ -164,7 +166,8 @@ class Streams:
         # Until it has seen a chunk it may stand behind the end marker, which it would never see.
         may_be_past_end = index > 0
         had_run = False
-        async with self._connection.hub.subscribe(stream) as hints:
+        async with contextlib.AsyncExitStack() as stack:
+            hints: Subscription | None = None
             interrupted: float | None = None
             while True:
                 try:
@@ -199,7 +202,14 @@ class Streams:
                     may_be_past_end = False
                     if chunk:
                         yield chunk
-                if len(entries) < _READ_CHUNKS:
+                if len(entries) == _READ_CHUNKS:
+                    continue
+                if hints is None:
+                    # Whoever is there to the end needs none. Nobody tells of what came before it:
+                    # that the next look finds.
+                    subscribed = self._connection.hub.subscribe(stream)
+                    hints = await stack.enter_async_context(subscribed)
+                else:
                     await hints.wait(_LOOK_SECONDS)
 
     async def list(self, run_id: str) -> list[str]:

@@ -11,7 +11,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import pytest
 import redis
@@ -48,6 +48,33 @@ async def main(url, namespace, run_id):
 
 asyncio.run(main(*sys.argv[1:]))
 """
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+async def test_who_reads_to_the_end_at_once_subscribes_to_nothing(
+    world: RedisWorld, monkeypatch: pytest.MonkeyPatch, is_closed: bool
+) -> None:
+    asked: list[str] = []
+    subscribe = world.connection.hub.subscribe
+
+    def noted(*names: str, **options: bool) -> Any:
+        asked.extend(names)
+        return subscribe(*names, **options)
+
+    monkeypatch.setattr(world.connection.hub, "subscribe", noted)
+    await world.streams.write_many(RUN, "s", [b"%d" % number for number in range(200)])
+    if is_closed:
+        await world.streams.close(RUN, "s")
+    read = 0
+    async with aclosing(world.streams.read(RUN, "s")) as chunks:
+        async for _ in chunks:
+            read += 1
+            if read == 200 and not is_closed:
+                assert asked == []
+                await world.streams.write(RUN, "s", b"more")
+                await world.streams.close(RUN, "s")
+    assert read == (200 if is_closed else 201)
+    assert len(asked) == (0 if is_closed else 1)
 
 
 class Reader:
@@ -308,6 +335,10 @@ async def test_a_reader_leaves_nothing_behind(backend: Backend, how: str) -> Non
             case "aclose":
                 chunks = world.streams.read(RUN, "s")
                 assert await anext(chunks) == b"a"
+                waiting = asyncio.ensure_future(anext(chunks))
+                await until(lambda: channels(client) == 1)
+                await world.streams.write(RUN, "s", b"b")
+                assert await waiting == b"b"
                 assert channels(client) == 1
                 await chunks.aclose()
             case "break":
