@@ -4,20 +4,32 @@
 -- writes of steps append each time. `change_triples` holds key, `set` or `remove`, value.
 --
 -- KEYS: run, attributes, events, payloads, claims, ops
--- ARGV: base, outbox, op, spec_version, occurred_at, correlation_id, data, resolve_data,
+-- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, resolve_data,
 --   max_events, max_attributes, claims_once, change_triples...
 -- Returns: OK slot at message run | CONFLICT | TOO_MANY_ATTRIBUTES count | RUN_NOT_FOUND |
 --   RUN_NOT_SUPPORTED version | RUN_TERMINAL status | LOG_FULL
 --
 -- @include lib/clock
+-- @include lib/debt
 -- @include lib/log
 -- @include lib/outbox
 -- @include lib/request
 -- @include lib/rows
 -- @include lib/run
 
-local status, refusal = open_run(run)
-if not status then
+-- Look.
+local at = now()
+local state, row = look_at_run(run, 'status')
+
+-- The run as it is after this event.
+local function reply_of(slot, time, sent)
+  return { 'OK', slot, time, sent,
+    run_reply(row, redis.call('HGETALL', attributes), payloads, resolve_data) }
+end
+
+-- Refuse, unless this request itself has brought what refuses it.
+local refusal = refuse_run(state)
+if refusal then
   return refusal
 end
 local claim = 'attr:' .. correlation_id
@@ -29,14 +41,13 @@ else
   claimed, own = remembered(ops, events, op)
 end
 if own then
-  return { 'OK', claimed, own.at, sent_along(base, outbox),
-    run_row(run, attributes, payloads, resolve_data) }
-elseif is_terminal(status) then
-  return { 'RUN_TERMINAL', status }
+  return reply_of(claimed, own.at, sent_along(base, outbox))
+elseif is_terminal(state.status) then
+  return { 'RUN_TERMINAL', state.status }
 elseif claimed then
   -- A repeated write is a repeated write even where its keys would not fit any more.
   return { 'CONFLICT' }
-elseif is_full(events, max_events) then
+elseif is_full(state, max_events) then
   return { 'LOG_FULL' }
 end
 
@@ -58,7 +69,7 @@ if count > tonumber(max_attributes) then
   return { 'TOO_MANY_ATTRIBUTES', tostring(count) }
 end
 
-local at = now()
+-- Append.
 local slot = append(events, payloads, {
   type = 'attr_set', at = at, spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data,
@@ -68,12 +79,14 @@ if claims_once ~= '' then
 else
   remember(ops, op, slot)
 end
+
+-- Change the attributes.
 if #set > 0 then
   redis.call('HSET', attributes, unpack(set))
 end
 if #removed > 0 then
   redis.call('HDEL', attributes, unpack(removed))
 end
-redis.call('HSET', run, 'updated_at', at)
-return { 'OK', slot, at, send_along(base, at, outbox),
-  run_row(run, attributes, payloads, resolve_data) }
+change_row(row, { 'updated_at', at })
+store_run(base, at, run, run_id, state, slot, 'updated_at', at)
+return reply_of(slot, at, (send_along(base, at, outbox)))

@@ -1,34 +1,38 @@
 -- Applies several events of one run in order (contract, section 5, create_batch): each as its own
 -- script would, at consecutive slots. The rejected leave nothing.
 --
--- `items` holds for each event its type, correlation id, spec version, occurred_at, data, payload,
--- what else it needs (step name, `retry_after`, `resume_at`, error code), and of a step_started
--- whose step_created is in the batch the number of that, 0 where it was refused before, or empty.
--- Such a pair is one claim: where the step is another's, nothing happens to it.
+-- `items` holds for each event its type and correlation id; of a step_started whose step_created is
+-- in the batch the number of that, 0 where it was refused before, else empty; how many arguments
+-- follow; and these, which the header of its own script names and this one does not. Such a pair is
+-- one claim: where the step is another's, nothing happens to it.
 --
--- KEYS: run, attributes, events, payloads, ops, steps, waits, wait_states
--- ARGV: base, outbox, op, run_id, resolve_data, max_events, items...
+-- KEYS: run, attributes, events, payloads, ops, waits, wait_states
+-- ARGV: base, batch_outbox, batch_op, run_id, resolve_data, max_events, items...
 -- Returns: OK message replies, each as the script of its event returns it
 --
 -- @include lib/clock
--- @include lib/finish_run
--- @include lib/step
--- @include lib/wait
+-- @include lib/debt
+-- @include lib/outbox
+-- @include lib/request
+-- @event events/step_created
+-- @event events/step_started
+-- @event events/step_retrying
+-- @event events/step_completed
+-- @event events/step_failed
+-- @event events/wait_created
+-- @event events/wait_completed
+-- @event events/run_completed
+-- @event events/run_failed
 
-local WIDTH = 8
+local HEAD = 4
 
-local keys = {
-  base = base, run_id = run_id, run = run, attributes = attributes, events = events,
-  payloads = payloads, ops = ops, steps = steps, waits = waits,
-  wait_states = wait_states,
-}
 local apply = {
-  step_created = add_step, step_started = start_step, step_retrying = retry_step,
-  step_completed = complete_step, step_failed = fail_step,
-  wait_created = add_wait, wait_completed = complete_wait,
-  run_completed = finish_run, run_failed = finish_run,
+  step_created = step_created, step_started = step_started, step_retrying = step_retrying,
+  step_completed = step_completed, step_failed = step_failed,
+  wait_created = wait_created, wait_completed = wait_completed,
+  run_completed = run_completed, run_failed = run_failed,
 }
-local note = 'batch:' .. op
+local note = 'batch:' .. batch_op
 
 -- What this request has refused before, when its reply was lost: judged again it might be let in.
 local function refused_before()
@@ -41,49 +45,41 @@ local function refused_before()
 end
 
 local at = now()
-local length = redis.call('XLEN', events)
+local length = look_at(run).length
 local refused = refused_before()
 local replies, refusals, is_accepted = {}, {}, false
-for first = 1, #items, WIDTH do
-  local place = #replies + 1
-  local kind, extra, creation = items[first], items[first + 6], tonumber(items[first + 7])
-  local event = {
-    type = kind, at = at, corr = items[first + 1], spec = items[first + 2],
-    occ = items[first + 3], data = items[first + 4], payload = items[first + 5],
-    op = op .. '/' .. place,
-  }
-  keys.step = step_key(base, run_id, event.corr)
+local first = 1
+while first <= #items do
+  local place, last = #replies + 1, first + HEAD - 1 + items[first + 3]
+  local kind, step_id, creation = items[first], items[first + 1], tonumber(items[first + 2])
   local reply = refused[place]
   local is_lost = creation and (creation == 0 or replies[creation][1] ~= 'OK')
-  if not reply and is_lost and redis.call('EXISTS', keys.step) == 1 then
+  if not reply and is_lost and read_step(base, run_id, step_id) then
     reply = { 'CONFLICT' }
   end
-  reply = reply or apply[kind](keys, event, {
-    base = base, run_id = run_id, outbox = '', resolve_data = resolve_data,
-    max_events = max_events, step_name = extra, retry_after = extra, resume_at = extra,
-    error_code = kind == 'run_failed' and extra or nil,
-    status = kind == 'run_failed' and 'failed' or 'completed',
-    slot_field = kind == 'run_failed' and 'error_slot' or 'output_slot',
-  })
+  local before = known_run(base, run_id).length
+  reply = reply or apply[kind](unpack(items, first + HEAD, last))
   replies[place] = reply
   if reply[1] == 'OK' then
     is_accepted = true
-    if creation then
+    if creation and known_run(base, run_id).length > before then
       -- Born running: as after a lazy start it is the matter of the replay that runs it.
-      forgive_step(base, run_id, event.corr)
+      forgive_step(base, at, run_id, step_id, read_step(base, run_id, step_id))
     end
   else
     refusals[#refusals + 1] = place .. '=' .. reply[1] .. ' ' .. (reply[2] or '') .. '\n'
   end
+  first = last + 1
 end
 
 local sent = ''
-if redis.call('XLEN', events) > length then
-  sent = send_along(base, at, outbox)
+local state = known_run(base, run_id)
+if state.length > length then
+  sent = send_along(base, at, batch_outbox)
   if #refusals > 0 then
-    remember(ops, note, table.concat(refusals), is_terminal(redis.call('HGET', run, 'status')))
+    remember(ops, note, table.concat(refusals), is_terminal(state.status))
   end
 elseif is_accepted then
-  sent = sent_along(base, outbox)
+  sent = sent_along(base, batch_outbox)
 end
 return { 'OK', sent, replies }

@@ -18,6 +18,7 @@
 --   UNRESERVED identity | REVOKED
 --
 -- @include lib/clock
+-- @include lib/debt
 -- @include lib/hook
 -- @include lib/log
 -- @include lib/outbox
@@ -62,8 +63,13 @@ local function created_reply(slot, at, sent)
   return { 'OK', slot, at, sent, { hook_hash(at, slot), {} }, resume_context(run) }
 end
 
-local status, refusal = open_run(run)
-if not status then
+-- Look.
+local at = now()
+local state = look_at(run)
+
+-- Refuse, unless this request itself has brought what refuses it.
+local refusal = refuse_run(state)
+if refusal then
   return refusal
 end
 local claimed = redis.call('HGET', claims, claim)
@@ -72,11 +78,11 @@ if own and own.owner then
   return { 'TOKEN_TAKEN', claimed, own.at, sent_along(base, outbox), own.owner }
 elseif own then
   return created_reply(claimed, own.at, sent_along(base, outbox))
-elseif is_terminal(status) then
-  return { 'RUN_TERMINAL', status }
+elseif is_terminal(state.status) then
+  return { 'RUN_TERMINAL', state.status }
 elseif claimed then
   return { 'CONFLICT' }
-elseif is_full(events, max_events) then
+elseif is_full(state, max_events) then
   return { 'LOG_FULL' }
 end
 
@@ -96,7 +102,7 @@ if phase == 'create' then
   end
 end
 
-local at = now()
+-- Append, and change: the hook is there, or the conflict is.
 local owner = token_owner(at)
 if owner then
   local slot = append(events, payloads, {
@@ -104,6 +110,7 @@ if owner then
     occ = occurred_at, token = token_text, owner = owner,
   })
   redis.call('HSET', claims, claim, slot)
+  store_run(base, at, run, run_id, state, slot)
   return { 'TOKEN_TAKEN', slot, at, send_along(base, at, outbox), owner }
 end
 
@@ -112,6 +119,7 @@ local slot = append(events, payloads, {
   occ = occurred_at, data = data, payload = payload,
 })
 redis.call('HSET', claims, claim, slot)
+store_run(base, at, run, run_id, state, slot)
 if phase == '' then
   redis.call('HSET', token, 'run', run_id, 'hook', correlation_id, 'at', at)
 end

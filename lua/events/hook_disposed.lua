@@ -6,14 +6,20 @@
 --   RUN_NOT_SUPPORTED version
 --
 -- @include lib/clock
+-- @include lib/debt
 -- @include lib/hook
 -- @include lib/log
 -- @include lib/outbox
 -- @include lib/request
 -- @include lib/run
 
-local status, refusal = open_run(run)
-if not status then
+-- Look.
+local at = now()
+local state = look_at(run)
+
+-- Refuse, unless this request itself has disposed of the hook that is missing.
+local refusal = refuse_run(state)
+if refusal then
   return refusal
 end
 local disposed = redis.call('HGET', claims, 'gone:' .. correlation_id)
@@ -21,16 +27,19 @@ local own = own_entry(events, disposed, op)
 if own then
   return { 'OK', disposed, own.at, sent_along(base, outbox) }
 end
-local at = now()
-if not hook_state(base, run_id, correlation_id, at) then
-  return is_terminal(status) and { 'RUN_EXPIRED', status } or { 'HOOK_NOT_FOUND' }
+if not judge_hook(base, run_id, correlation_id, state.status, at) then
+  return is_terminal(state.status) and { 'RUN_EXPIRED', state.status } or { 'HOOK_NOT_FOUND' }
 end
 
+-- Append.
 local slot = append(events, payloads, {
   type = 'hook_disposed', at = at, spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data,
 })
+
+-- Dispose of the hook.
 redis.call('HSET', claims, 'gone:' .. correlation_id, slot)
+store_run(base, at, run, run_id, state, slot)
 remove_hook(base, run_id, correlation_id)
 -- The sweeper left a run with this hook alone for long; it may have nothing to wait for now.
 redis.call('ZADD', parked_key(base), 'XX', at, run_id)

@@ -11,14 +11,20 @@
 --   RUN_NOT_SUPPORTED version | LOG_FULL
 --
 -- @include lib/clock
+-- @include lib/debt
 -- @include lib/hook
 -- @include lib/log
 -- @include lib/outbox
 -- @include lib/request
 -- @include lib/run
 
-local status, refusal = open_run(run)
-if not status then
+-- Look.
+local at = now()
+local state = look_at(run)
+
+-- Refuse, unless this request itself, or one with its resume id, was recorded before.
+local refusal = refuse_run(state)
+if refusal then
   return refusal
 end
 
@@ -32,7 +38,7 @@ if resume_id ~= '' then
     elseif payload_digest ~= '' and entry.digest and entry.digest ~= payload_digest then
       return { 'RESUME_CONFLICT', 'payload' }
     end
-    local sent = entry.op == op and sent_along(base, outbox) or send_along(base, now(), outbox)
+    local sent = entry.op == op and sent_along(base, outbox) or send_along(base, at, outbox)
     local stored = resolve_data == 'all' and redis.call('HGET', payloads, first)
     return { 'REPEATED', first, entry.at, sent, raw, stored }
   end
@@ -42,16 +48,16 @@ else
     return { 'OK', written, own.at, sent_along(base, outbox) }
   end
 end
-local at = now()
-local is_readable, is_resumable = hook_state(base, run_id, correlation_id, at)
+local is_readable, is_resumable = judge_hook(base, run_id, correlation_id, state.status, at)
 if not is_readable then
   return { 'HOOK_NOT_FOUND' }
 elseif not is_resumable then
-  return { 'RUN_EXPIRED', status }
-elseif is_full(events, max_events) then
+  return { 'RUN_EXPIRED', state.status }
+elseif is_full(state, max_events) then
   return { 'LOG_FULL' }
 end
 
+-- Append.
 local slot = append(events, payloads, {
   type = 'hook_received', at = at, spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = payload, resume = resume_id,
@@ -62,4 +68,10 @@ if resume_id ~= '' then
 else
   remember(ops, op, slot)
 end
+if outbox == '' then
+  note_wake(base, at, run_id, state)
+end
+store_run(base, at, run, run_id, state, slot)
+
+-- Wake the run.
 return { 'OK', slot, at, send_wake_along(base, at, outbox, run_id) }

@@ -24,29 +24,32 @@
 
 local MAX_AGE, MAX_AHEAD = 24 * 60 * 60 * 1000, 5 * 60 * 1000
 
+-- Look.
 local at = now()
-local exists = redis.call('EXISTS', run) == 1
-local own = exists and own_entry(events, '1', op)
-if own then
-  return { 'OK', '1', own.at, sent_along(base, outbox),
-    run_row(run, attributes, payloads, resolve_data, '1'), is_left_to_keep(base, run_id) }
-end
-if exists then
-  return { 'CONFLICT' }
-end
-if id_time ~= '' then
-  local age = tonumber(at) - tonumber(id_time)
-  if age > MAX_AGE or age < -MAX_AHEAD then
-    return { 'RUN_ID_AGE', at }
-  end
-end
--- One that is being removed is there until nothing is left of it.
-if is_removing(base, run_id) then
-  return { 'CONFLICT' }
+local state = look_at(run)
+
+local function is_of_another_time()
+  local age = id_time ~= '' and tonumber(at) - tonumber(id_time) or 0
+  return age > MAX_AGE or age < -MAX_AHEAD
 end
 
+-- Refuse, unless this request itself has created the run that refuses it. One that is being removed
+-- is there until nothing is left of it.
+local own = state.status and own_entry(events, '1', op)
+if own then
+  return { 'OK', '1', own.at, sent_along(base, outbox),
+    read_run(run, attributes, payloads, resolve_data), is_left_to_keep(base, run_id) }
+end
+local refusal = state.status and { 'CONFLICT' }
+  or is_of_another_time() and { 'RUN_ID_AGE', at }
+  or is_removing(base, run_id) and { 'CONFLICT' }
+if refusal then
+  return refusal
+end
+
+-- Append and create.
 local keys = { run = run, attributes = attributes, events = events, payloads = payloads }
-local left = create_run(keys, {
+local row, hash = create_run(keys, {
   at = at, spec = spec_version, op = op, corr = correlation_id, occ = occurred_at,
   data = data, payload = payload,
 }, {
@@ -54,6 +57,12 @@ local left = create_run(keys, {
   execution_context = execution_context, encryption_public_key = encryption_public_key,
   attributes = attribute_pairs,
 })
+state.status = 'pending'
+local outstanding = store_new_run(base, at, run, run_id, state, '1', hash, outbox == '')
+move_run(base, run_id, workflow_name, nil, 'pending')
+local left = keep_streams_of_new(base, at, run_id)
+
+-- Wake it: by the message that came along, or, without one, by the sweeper.
 local sent = send_wake_along(base, at, outbox, run_id)
-park_if_idle(base, at, run_id)
-return { 'OK', '1', at, sent, run_row(run, attributes, payloads, resolve_data, '1'), left }
+park_new(base, at, run_id, outstanding, outbox)
+return { 'OK', '1', at, sent, { row, {}, attribute_pairs }, left }

@@ -21,44 +21,75 @@
 -- @include lib/request
 -- @include lib/rows
 
-local status, refusal = open_run(run)
+-- Look.
 local at = now()
-local started = status and status ~= 'pending' and redis.call('HGET', run, 'started_slot')
+local state, row, started = look_at_run(run, 'started_slot')
+
+-- The run as it is now, which is what this event has made of it, or has found.
+local function reply_of(status, slot, time, sent, left)
+  return { status, slot, time, sent,
+    run_reply(row, redis.call('HGETALL', attributes), payloads, resolve_data), left }
+end
+
+local function refuse_creation()
+  return creates == '' and { 'RUN_NOT_FOUND' }
+    or is_removing(base, run_id) and { 'RUN_EXPIRED', 'removed' }
+end
+
+local function refuse_start()
+  return refuse_run(state) or is_terminal(state.status) and { 'RUN_EXPIRED', state.status }
+end
+
+-- Refuse, unless this request itself has started the run. One that runs already is as it is to be.
 local own = own_entry(events, started, op)
 if own then
-  return { 'OK', started, own.at, sent_along(base, outbox),
-    run_row(run, attributes, payloads, resolve_data), is_left_to_keep(base, run_id) }
+  return reply_of('OK', started, own.at, sent_along(base, outbox), is_left_to_keep(base, run_id))
 end
-local left = ''
-if refusal and (refusal[1] ~= 'RUN_NOT_FOUND' or creates == '') then
+local before = state.status
+local refusal = (before and refuse_start or refuse_creation)()
+if refusal then
   return refusal
-elseif refusal and is_removing(base, run_id) then
-  return { 'RUN_EXPIRED', 'removed' }
-elseif refusal then
-  local keys = { run = run, attributes = attributes, events = events, payloads = payloads }
-  left = create_run(keys, {
+elseif before == 'running' then
+  return reply_of('RUNNING', started, at, (send_along(base, at, outbox)))
+end
+
+-- Append, and create what is missing.
+local hash, left = {}, ''
+if not before then
+  row, hash = create_run({ attributes = attributes, events = events, payloads = payloads }, {
     at = at, spec = spec_version, op = op, data = data, payload = payload,
   }, {
     base = base, run_id = run_id, deployment_id = deployment_id, workflow_name = workflow_name,
     execution_context = execution_context, encryption_public_key = encryption_public_key,
     attributes = attribute_pairs,
   })
-  status = 'pending'
-elseif is_terminal(status) then
-  return { 'RUN_EXPIRED', status }
-elseif status == 'running' then
-  return { 'RUNNING', started, at, send_along(base, at, outbox),
-    run_row(run, attributes, payloads, resolve_data) }
+  left = keep_streams_of_new(base, at, run_id)
 end
-
 local slot = append(events, payloads, {
   type = 'run_started', at = at, spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at,
 })
-redis.call('HSET', run, 'started_at', at, 'updated_at', at, 'started_slot', slot)
-set_status(base, run, run_id, status, 'running')
-local sent = send_along(base, at, outbox)
-if refusal then
-  park_if_idle(base, at, run_id)
+
+-- Change the run.
+state.status = 'running'
+local changes = { 'status', 'running', 'started_at', at, 'updated_at', at }
+change_row(row, changes)
+for _, value in ipairs(changes) do
+  hash[#hash + 1] = value
 end
-return { 'OK', slot, at, sent, run_row(run, attributes, payloads, resolve_data), left }
+hash[#hash + 1] = 'started_slot'
+hash[#hash + 1] = slot
+local outstanding
+if before then
+  store_run(base, at, run, run_id, state, slot, unpack(hash))
+else
+  outstanding = store_new_run(base, at, run, run_id, state, slot, hash)
+end
+move_run(base, run_id, row[RUN_PLACES.workflow_name], before, 'running')
+
+-- Send.
+local sent = send_along(base, at, outbox)
+if not before then
+  park_new(base, at, run_id, outstanding, outbox)
+end
+return reply_of('OK', slot, at, sent, left)

@@ -1,6 +1,6 @@
 -- Creates a step, pending, not yet attempted (contract, section 5).
 --
--- KEYS: run, events, payloads, steps, step
+-- KEYS: run, events, payloads
 -- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
 --   step_name, max_events
 -- Returns: OK slot at message | CONFLICT | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version |
@@ -9,12 +9,36 @@
 -- @include lib/clock
 -- @include lib/step
 
-return add_step({
-  base = base, run_id = run_id, run = run, events = events, payloads = payloads, steps = steps,
-  step = step,
-}, {
-  at = now(), spec = spec_version, op = op, corr = correlation_id, occ = occurred_at,
-  data = data, payload = payload,
-}, {
-  outbox = outbox, max_events = max_events, step_name = step_name,
+-- Look.
+local at = now()
+local state, step, count = look_at_step(run, correlation_id)
+
+-- Refuse, unless this request itself has created the step that refuses it.
+local written = step and slot_of(step.slot)
+local own = own_entry(events, written, op)
+if own then
+  return { 'OK', written, own.at, sent_along(base, outbox) }
+end
+local refusal = refuse_run(state)
+  or is_terminal(state.status) and { 'RUN_TERMINAL', state.status }
+  or step and { 'CONFLICT' }
+  or is_full(state, max_events) and { 'LOG_FULL' }
+if refusal then
+  return refusal
+end
+
+-- Append.
+local slot = append(events, payloads, {
+  type = 'step_created', at = at, spec = spec_version, op = op, corr = correlation_id,
+  occ = occurred_at, data = data, payload = payload,
 })
+
+-- Change: the step is there, and is owed its message where none comes along.
+local created = new_step(at, slot, payload, spec_version, step_name)
+if outbox == '' then
+  note_step(base, at, run_id, state, correlation_id, created)
+end
+store_new_step(base, at, run, run_id, state, slot, count + 1, correlation_id, created)
+
+-- Send.
+return { 'OK', slot, at, send_message_along(base, at, outbox, run_id, correlation_id) }

@@ -1,6 +1,6 @@
 -- Ends a step with its error (contract, section 5).
 --
--- KEYS: run, events, payloads, step
+-- KEYS: run, events, payloads
 -- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
 --   resolve_data
 -- Returns: OK slot at message step | STEP_NOT_FOUND | STEP_TERMINAL status | RUN_EXPIRED status
@@ -9,9 +9,33 @@
 -- @include lib/clock
 -- @include lib/step
 
-return fail_step({
-  base = base, run_id = run_id, run = run, events = events, payloads = payloads, step = step,
-}, {
-  type = 'step_failed', at = now(), spec = spec_version, op = op, corr = correlation_id,
-  occ = occurred_at, data = data, payload = payload,
-}, { outbox = outbox, resolve_data = resolve_data })
+-- Look.
+local at = now()
+local state, step = look_at_step(run, correlation_id)
+
+-- Refuse, unless this request itself has brought the end that refuses it. Unlike step_completed it
+-- looks at the run first.
+local refusal = refuse_run(state) or refuse_outcome(state, step)
+if refusal then
+  local ended = step and slot_of(step.error_slot)
+  local own = own_entry(events, ended, op)
+  if not own then
+    return refusal
+  end
+  return step_reply(payloads, step, ended, own.at, sent_along(base, outbox), resolve_data)
+end
+
+-- Append. After the end of a run whose user data is deleted payloads are dropped.
+local keeps = keeps_payloads(run, state)
+local slot = append(events, payloads, {
+  type = 'step_failed', at = at, spec = spec_version, op = op, corr = correlation_id,
+  occ = occurred_at, data = data, payload = keeps and payload or '',
+})
+
+-- Change the step.
+step.error_slot = (keeps and '' or '-') .. slot
+store_end_of_step(base, at, run, run_id, state, slot, correlation_id, step, 'failed', outbox)
+
+-- Wake the run.
+local sent = send_outcome_along(base, at, outbox, run_id, state)
+return step_reply(payloads, step, slot, at, sent, resolve_data)

@@ -1,5 +1,6 @@
 -- @include lib/cleaning
 -- @include lib/keys
+-- @include lib/step_record
 
 -- Messages of a run whose user data is deleted (contract, section 5, run retention): there may be
 -- thousands, so the end of the run touches none of them. Whoever reads one looks at the run.
@@ -31,7 +32,8 @@ local function bare_row(...)
   end
   if values[3] ~= '' then
     row[#row + 1] = 'step_name'
-    row[#row + 1] = redis.call('HGET', step_key(base, values[1], values[3]), 'step_name') or ''
+    local step = read_step(base, values[1], values[3])
+    row[#row + 1] = step and step.name or ''
   end
   return row
 end

@@ -1,18 +1,26 @@
 -- @include lib/cleaning
+-- @include lib/debt
 -- @include lib/keep_streams
 -- @include lib/keys
 -- @include lib/log
+-- @include lib/rows
 -- @include lib/run
 
--- Creates a run, pending, with its run_created event in slot 1. The caller has checked that
--- there is none. Fields that may be absent are empty then, or else stand behind a `=`. Returns `1`
--- where there are more streams than one script keeps, else empty: the caller goes on with them.
+-- How many outstanding messages a run has, nil where it never had one, and its wake.
+local function count_messages(base, run_id)
+  local found = redis.call('HMGET', run_queue_key(base, run_id), 'n', 'wake')
+  return tonumber(found[1] or nil), found[2]
+end
+
+-- Creates a run, pending, with its run_created event in slot 1. The caller has checked that there
+-- is none, and stores the run. Fields that may be absent are empty then, or else stand behind a
+-- `=`. Returns the run's row, and what of its hash is to be stored.
 local function create_run(keys, event, fields)
   event.type = 'run_created'
   append(keys.events, keys.payloads, event)
   local hash = {
-    'deployment_id', fields.deployment_id, 'workflow_name', fields.workflow_name,
-    'spec_version', event.spec, 'created_at', event.at, 'updated_at', event.at,
+    'status', 'pending', 'spec_version', event.spec, 'deployment_id', fields.deployment_id,
+    'workflow_name', fields.workflow_name, 'created_at', event.at, 'updated_at', event.at,
   }
   for _, name in ipairs({ 'execution_context', 'encryption_public_key' }) do
     if fields[name] ~= '' then
@@ -24,17 +32,52 @@ local function create_run(keys, event, fields)
     hash[#hash + 1] = 'input_slot'
     hash[#hash + 1] = '1'
   end
-  redis.call('HSET', keys.run, unpack(hash))
   if #fields.attributes > 0 then
     redis.call('HSET', keys.attributes, unpack(fields.attributes))
   end
   redis.call('ZADD', runs_key(fields.base), '0', fields.run_id)
-  set_status(fields.base, keys.run, fields.run_id, nil, 'pending')
-  -- Streams written before their run existed were to expire; now they live with it.
-  if not keep_streams(fields.base, fields.run_id, '') then
+  local row = {}
+  for place = 1, #RUN_FIELDS do
+    row[place] = false
+  end
+  change_row(row, hash)
+  return row, hash
+end
+
+-- Stores a new run, whose log ends in `slot`; without a wake it is owed one, if `needs_wake`.
+-- Returns how many outstanding messages were there before it.
+local function store_new_run(base, at, run, run_id, state, slot, hash, needs_wake)
+  local outstanding, wake = count_messages(base, run_id)
+  if outstanding then
+    state.queued = '1'
+    hash[#hash + 1] = 'queued'
+    hash[#hash + 1] = '1'
+  end
+  if needs_wake and not wake then
+    state.wake_owed = at
+  end
+  store_run(base, at, run, run_id, state, slot, unpack(hash))
+  return outstanding
+end
+
+-- A run that was just created is parked, unless there are messages of it: `outstanding` that were
+-- there before, or one that came along.
+local function park_new(base, at, run_id, outstanding, outbox)
+  if outbox ~= '' then
+    outstanding = count_messages(base, run_id)
+  end
+  if (outstanding or 0) <= 0 then
+    park(base, at, run_id)
+  end
+end
+
+-- Streams written before their run existed were to expire; now they live with it. Returns `1` where
+-- there are more than one script keeps, else empty: the caller goes on with them.
+local function keep_streams_of_new(base, at, run_id)
+  if not keep_streams(base, run_id, '') then
     return ''
   end
-  clean_later(fields.base, event.at, 'keep', fields.run_id)
+  clean_later(base, at, 'keep', run_id)
   return '1'
 end
 

@@ -9,10 +9,7 @@ local function count_letter(base, at, message)
     return
   end
   redis.call('ZADD', parked_key(base), 'XX', at, message.run)
-  redis.call('ZADD', owed_key(base), 'XX', at, message.run)
-  if message.kind == 'step' then
-    redis.call('ZADD', owed_key(base), 'XX', at, debt_of_step(message.run, message.step))
-  end
+  restart_debts(base, at, message.run, message.kind == 'step' and message.step or nil)
 end
 
 -- The end of a dead letter.

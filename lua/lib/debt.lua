@@ -1,54 +1,146 @@
 -- @include lib/keys
 -- @include lib/run
+-- @include lib/step_record
 
--- What keeps a run from being left behind. `owed` has the runs, and as `<run>/<step>` the steps,
--- that an event was written for without the message it needs: its writer sends the message right
--- behind, or is gone. `parked` has the live runs without any outstanding message. The sweeper
--- sees to those that have been there for an interval.
+-- What keeps a run from being left behind. A run is owed a wake, or some of its steps are owed
+-- their message, when an event was written without the message that it needs: its writer sends it
+-- right behind, or is gone. Since when tells the field `owed` of the run, `<since> <steps>`: the
+-- time of the wake that it is owed, empty for none, and how many of its steps are owed theirs;
+-- since when tells the record of each. The index `owed` has the runs that are owed anything, by a
+-- time that is no later than the first of these; `parked` has the live runs without any outstanding
+-- message. The sweeper sees to those that have been there for an interval.
 
-local function debt_of_step(run_id, step_id)
-  return run_id .. '/' .. step_id
+-- A run, as this script has looked at it or does now.
+local function known_run(base, run_id)
+  local run = run_key(base, run_id)
+  return looked_at[run] or (look_at(run))
 end
 
 local function is_live(base, run_id)
-  local status = redis.call('HGET', run_key(base, run_id), 'status')
+  local status = known_run(base, run_id).status
   return status and not is_terminal(status)
 end
 
--- A run is owed a wake, unless one lies there that was not delivered yet.
+-- The field `owed` of a run as it is to be stored, where it has changed, else nil; and enters the
+-- run into the index, or takes it out.
+local function changed_debts(base, at, run_id, state)
+  local is_owed = state.wake_owed ~= '' or state.steps_owed > 0
+  local owed = is_owed and string.format('%s %d', state.wake_owed, state.steps_owed) or ''
+  if owed == state.owed then
+    return nil
+  end
+  local wake_owed = string.match(state.owed, '^%d+')
+  if state.owed == '' then
+    redis.call('ZADD', owed_key(base), at, run_id)
+  elseif not is_owed then
+    redis.call('ZREM', owed_key(base), run_id)
+  elseif wake_owed and tonumber(wake_owed) > tonumber(at) then
+    -- The sweeper left it alone for a while, which was not for what is new.
+    redis.call('ZADD', owed_key(base), 'XX', 'LT', at, run_id)
+  end
+  state.owed = owed
+  return owed
+end
+
+-- Stores the debts of a run, if they have changed, and what else there is to store.
+local function store_debts(base, at, run_id, state, ...)
+  local owed = changed_debts(base, at, run_id, state)
+  if owed then
+    redis.call('HSET', run_key(base, run_id), 'owed', owed, ...)
+  elseif select('#', ...) > 0 then
+    redis.call('HSET', run_key(base, run_id), ...)
+  end
+end
+
+-- Stores what an event changes of its run, by one command: its debts, the length of its log, which
+-- `slot` ends, and further fields.
+local function store_run(base, at, run, run_id, state, slot, ...)
+  state.length = tonumber(slot)
+  local owed = changed_debts(base, at, run_id, state)
+  if owed then
+    redis.call('HSET', run, 'length', slot, 'owed', owed, ...)
+  else
+    redis.call('HSET', run, 'length', slot, ...)
+  end
+end
+
+-- Whether there is a wake of the run that was not delivered yet.
+local function has_wake(base, run_id, state)
+  return state.queued and redis.call('HEXISTS', run_queue_key(base, run_id), 'wake') == 1
+end
+
+-- Notes that a run is owed a wake, to be stored by the caller; unless one lies there already.
+local function note_wake(base, at, run_id, state)
+  if state.wake_owed == '' and not has_wake(base, run_id, state) then
+    state.wake_owed = at
+  end
+end
+
+-- A run is owed a wake from now on.
 local function owe_wake(base, at, run_id)
-  if redis.call('HEXISTS', run_queue_key(base, run_id), 'wake') == 0 then
-    redis.call('ZADD', owed_key(base), 'NX', at, run_id)
+  local state = known_run(base, run_id)
+  note_wake(base, at, run_id, state)
+  store_debts(base, at, run_id, state)
+end
+
+-- A run is owed no wake any more: a replay begins now, or will at once.
+local function forgive_wake(base, at, run_id)
+  local state = known_run(base, run_id)
+  if state.wake_owed ~= '' then
+    state.wake_owed = ''
+    store_debts(base, at, run_id, state)
   end
 end
 
--- A step is owed its message, unless it has an outstanding one.
-local function owe_step(base, at, run_id, step_id)
-  if redis.call('HEXISTS', run_queue_key(base, run_id), 'step:' .. step_id) == 0 then
-    redis.call('ZADD', owed_key(base), 'NX', at, debt_of_step(run_id, step_id))
+-- Whether a step has an outstanding message.
+local function has_message(base, run_id, state, step_id)
+  return state.queued
+    and redis.call('HEXISTS', run_queue_key(base, run_id), 'step:' .. step_id) == 1
+end
+
+-- Notes that a new step is owed its message, to be stored by the caller; unless it was sent before.
+local function note_step(base, at, run_id, state, step_id, step)
+  if not has_message(base, run_id, state, step_id) then
+    step.owed, state.steps_owed = at, state.steps_owed + 1
   end
 end
 
--- A step has its message, or needs none any more.
-local function forgive_step(base, run_id, step_id)
-  redis.call('ZREM', owed_key(base), debt_of_step(run_id, step_id))
-end
-
--- The same for a step whose message has ended: only one that is not over needs another.
+-- A step that is not over is owed its message from now on, unless it has an outstanding one.
 local function owe_open_step(base, at, run_id, step_id)
-  local status = redis.call('HGET', step_key(base, run_id, step_id), 'status')
-  if status and not is_terminal(status) and is_live(base, run_id) then
-    owe_step(base, at, run_id, step_id)
+  local state = known_run(base, run_id)
+  local step = is_live(base, run_id) and read_step(base, run_id, step_id)
+  if step and not is_terminal(step.status) and step.owed == ''
+    and not has_message(base, run_id, state, step_id) then
+    step.owed = at
+    state.steps_owed = state.steps_owed + 1
+    store_debts(base, at, run_id, state, step_field(step_id), pack_step(step))
+  end
+end
+
+-- A step has its message now.
+local function forgive_step(base, at, run_id, step_id, step)
+  if step and step.owed ~= '' then
+    local state = known_run(base, run_id)
+    step.owed = ''
+    state.steps_owed = state.steps_owed - 1
+    store_debts(base, at, run_id, state, step_field(step_id), pack_step(step))
+  end
+end
+
+-- Counts the time of what a run is owed from now on: of a wake, and of the message of one step.
+local function restart_debts(base, at, run_id, step_id)
+  local state = known_run(base, run_id)
+  if state.wake_owed ~= '' then
+    state.wake_owed = at
+    store_debts(base, at, run_id, state)
+  end
+  local step = step_id and read_step(base, run_id, step_id)
+  if step and step.owed ~= '' then
+    step.owed = at
+    redis.call('HSET', run_key(base, run_id), step_field(step_id), pack_step(step))
   end
 end
 
 local function park(base, at, run_id)
   redis.call('ZADD', parked_key(base), at, run_id)
-end
-
--- A run that was just created is parked, unless there are messages of it already.
-local function park_if_idle(base, at, run_id)
-  if tonumber(redis.call('HGET', run_queue_key(base, run_id), 'n') or '0') <= 0 then
-    park(base, at, run_id)
-  end
 end

@@ -9,10 +9,6 @@
 
 local STRIPPED_AT_ONCE = 100
 
-local function expires_at_end(attributes)
-  return redis.call('HGET', attributes, '$retention') == '0'
-end
-
 local function expire_data(base, at, run, payloads, run_id)
   redis.call('HSET', run, 'expired_at', at)
   redis.call('HDEL', run, 'input_slot')

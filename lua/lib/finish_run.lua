@@ -1,4 +1,5 @@
 -- @include lib/cleaning
+-- @include lib/debt
 -- @include lib/end_hooks
 -- @include lib/expire_data
 -- @include lib/keys
@@ -13,8 +14,7 @@
 -- of a cancelled run; else it is refused.
 -- @deferred
 local function finish_again(...)
-  local keys, event, fields, status = ...
-  local slot = redis.call('HGET', keys.run, 'terminal_slot')
+  local keys, event, fields, state, row, slot = ...
   local own = own_entry(keys.events, slot, event.op)
   if not own then
     slot, own = remembered(keys.ops, keys.events, event.op)
@@ -22,56 +22,85 @@ local function finish_again(...)
   local at, sent
   if own then
     at, sent = own.at, sent_along(fields.base, fields.outbox)
-  elseif status ~= 'cancelled' or fields.status ~= 'cancelled' or fields.once ~= '' then
-    return { 'RUN_TERMINAL', status }
+  elseif state.status ~= 'cancelled' or fields.status ~= 'cancelled' or fields.once ~= '' then
+    return { 'RUN_TERMINAL', state.status }
   else
     slot, at = append(keys.events, keys.payloads, event), event.at
     remember(keys.ops, event.op, slot, true)
+    store_run(fields.base, at, keys.run, fields.run_id, state, slot)
     sent = send_along(fields.base, at, fields.outbox)
   end
   return { 'OK', slot, at, sent,
-    run_row(keys.run, keys.attributes, keys.payloads, fields.resolve_data, slot) }
+    run_reply(row, redis.call('HGETALL', keys.attributes), keys.payloads, fields.resolve_data,
+      slot) }
+end
+
+-- The value of an attribute, in the pairs of their hash.
+local function value_of(attributes, name)
+  for i = 1, #attributes, 2 do
+    if attributes[i] == name then
+      return attributes[i + 1]
+    end
+  end
+end
+
+-- What of a run changes with its end, which is in `slot`.
+local function changes_of_end(event, fields, slot)
+  local changes = { 'status', fields.status, 'completed_at', event.at, 'updated_at', event.at }
+  if fields.slot_field and event.payload ~= '' then
+    changes[#changes + 1] = fields.slot_field
+    changes[#changes + 1] = slot
+  end
+  if fields.error_code and fields.error_code ~= '' then
+    changes[#changes + 1] = 'error_code'
+    changes[#changes + 1] = string.sub(fields.error_code, 2)
+  end
+  return changes
 end
 
 -- The end of a run, shared by its three terminal events: one event, the new status, and in
 -- the same instant no hook, no token and no wait of the run is left.
 local function finish_run(keys, event, fields)
-  local status, refusal = open_run(keys.run)
-  if not status then
+  local base, run_id, at = fields.base, fields.run_id, event.at
+  local state, row, ended = look_at_run(keys.run, 'terminal_slot')
+  local refusal = refuse_run(state)
+  if refusal then
     return refusal
-  end
-  if is_terminal(status) then
-    return finish_again(keys, event, fields, status)
+  elseif is_terminal(state.status) then
+    return finish_again(keys, event, fields, state, row, ended)
   end
 
-  local expires = expires_at_end(keys.attributes)
+  -- Without its user data the run goes on to tell what happened, but not with what.
+  local attributes = redis.call('HGETALL', keys.attributes)
+  local expires = value_of(attributes, '$retention') == '0'
   if expires then
     event.payload = ''
   end
   local slot = append(keys.events, keys.payloads, event)
-  redis.call('HSET', keys.run, 'completed_at', event.at, 'updated_at', event.at,
-    'terminal_slot', slot)
-  if fields.slot_field and event.payload ~= '' then
-    redis.call('HSET', keys.run, fields.slot_field, slot)
+
+  local before = state.status
+  state.status, state.wake_owed, state.steps_owed = fields.status, '', 0
+  local changes = changes_of_end(event, fields, slot)
+  change_row(row, changes)
+  store_run(base, at, keys.run, run_id, state, slot, 'terminal_slot', slot, unpack(changes))
+  move_run(base, run_id, row[RUN_PLACES.workflow_name], before, fields.status)
+  if end_hooks(base, run_id, at, '0') then
+    clean_later(base, at, 'hooks', run_id)
   end
-  if fields.error_code and fields.error_code ~= '' then
-    redis.call('HSET', keys.run, 'error_code', string.sub(fields.error_code, 2))
-  end
-  set_status(fields.base, keys.run, fields.run_id, status, fields.status)
-  if end_hooks(fields.base, fields.run_id, event.at, '0') then
-    clean_later(fields.base, event.at, 'hooks', fields.run_id)
-  end
-  redis.call('ZADD', finished_key(fields.base), event.at, fields.run_id)
+  redis.call('ZADD', finished_key(base), at, run_id)
   redis.call('UNLINK', keys.waits, keys.wait_states)
   if expires then
-    expire_data(fields.base, event.at, keys.run, keys.payloads, fields.run_id)
+    expire_data(base, at, keys.run, keys.payloads, run_id)
+    change_row(row, { 'expired_at', at, 'input_slot', false })
   end
   redis.call('EXPIRE', keys.ops, OPS_SECONDS)
-  redis.call('ZREM', owed_key(fields.base), fields.run_id)
-  redis.call('ZREM', parked_key(fields.base), fields.run_id)
-  local sent = send_along(fields.base, event.at, fields.outbox)
-  forget_run(fields.base, fields.run_id)
-  redis.pcall('PUBLISH', done_channel(fields.base, fields.run_id), '')
-  return { 'OK', slot, event.at, sent,
-    run_row(keys.run, keys.attributes, keys.payloads, fields.resolve_data, slot) }
+  redis.call('ZREM', parked_key(base), run_id)
+
+  local sent = send_along(base, at, fields.outbox)
+  if state.queued then
+    forget_run(base, run_id)
+  end
+  redis.pcall('PUBLISH', done_channel(base, run_id), '')
+  return { 'OK', slot, at, sent, run_reply(row, attributes, keys.payloads, fields.resolve_data,
+    slot) }
 end

@@ -3,7 +3,7 @@
 
 -- A hook's reply: { hash, payloads, context of its run }.
 local function hook_row(base, run_id, hook_id, resolve_data)
-  local row = entity_row(
+  local row = hook_entity(
     hook_key(base, run_id, hook_id), payloads_key(base, run_id), resolve_data)
   row[3] = resume_context(run_key(base, run_id))
   return row

@@ -12,10 +12,6 @@ local function run_key(base, run_id)
   return base .. 'run:' .. escape(run_id)
 end
 
-local function step_key(base, run_id, step_id)
-  return run_key(base, run_id) .. ':step:' .. escape(step_id)
-end
-
 local function hook_key(base, run_id, hook_id)
   return run_key(base, run_id) .. ':hook:' .. escape(hook_id)
 end
@@ -79,10 +75,6 @@ local function ops_key(base, run_id)
   return run_key(base, run_id) .. ':ops'
 end
 
-local function steps_key(base, run_id)
-  return run_key(base, run_id) .. ':steps'
-end
-
 local function hooks_key(base, run_id)
   return run_key(base, run_id) .. ':hooks'
 end
@@ -112,7 +104,7 @@ local function all_hooks_key(base)
   return base .. 'hooks'
 end
 
--- Runs and steps with an event that lacks the message it needs, by the time since when.
+-- Runs that are owed a message, or whose steps are, by a time that is no later than since when.
 local function owed_key(base)
   return base .. 'owed'
 end

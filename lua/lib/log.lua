@@ -38,8 +38,3 @@ local function read_entry(events, slot)
   end
   return fields, raw
 end
-
--- Whether the log has no room for events that begin something.
-local function is_full(events, max_events)
-  return max_events ~= '' and redis.call('XLEN', events) >= tonumber(max_events)
-end

@@ -91,11 +91,11 @@ local function send_along(base, at, outbox)
   return carry(base, outbox, at)
 end
 
--- The same for an event that somebody waits for: where it does not wake the run now, the run is
--- owed a wake.
+-- The same for an event that somebody waits for: what comes along and does not wake the run now
+-- leaves it owed a wake. Where nothing does, the event has stored that.
 local function send_wake_along(base, at, outbox, run_id)
   local sent, wakes = send_along(base, at, outbox)
-  if not wakes then
+  if outbox ~= '' and not wakes then
     owe_wake(base, at, run_id)
   end
   return sent

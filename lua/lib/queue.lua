@@ -123,10 +123,22 @@ local function standing(base, topic, message, bookkeeping)
   end
 end
 
--- Whether a message is of a step that needs none any more.
+-- Whether a message is of a step that needs none any more; and the step, if any.
 local function is_of_closed_step(base, message)
-  return message.kind == 'step'
-    and is_terminal(redis.call('HGET', step_key(base, message.run, message.step), 'status'))
+  if message.kind ~= 'step' then
+    return false
+  end
+  local step = read_step(base, message.run, message.step)
+  return step and is_terminal(step.status), step
+end
+
+-- Notes of a run that is there that it has had a message.
+local function note_queued(base, run_id)
+  local state = known_run(base, run_id)
+  if state.status and not state.queued then
+    state.queued = '1'
+    redis.call('HSET', run_key(base, run_id), 'queued', '1')
+  end
 end
 
 -- Sends a message. Returns the id of the message that stands for it, or nil when its step is
@@ -139,7 +151,8 @@ local function push(...)
   if holder then
     return holder
   end
-  if is_of_closed_step(base, message) then
+  local is_closed, step = is_of_closed_step(base, message)
+  if is_closed then
     return nil
   end
   redis.call('HSET', message_key(base, topic, message.id),
@@ -156,11 +169,12 @@ local function push(...)
   if message.run ~= '' then
     if redis.call('HINCRBY', bookkeeping, 'n', '1') == 1 then
       redis.call('ZREM', parked_key(base), message.run)
+      note_queued(base, message.run)
     end
     redis.call('HSET', bookkeeping, 'queue', message.queue, 'message:' .. message.id, topic)
     if message.kind == 'step' then
       redis.call('HSET', bookkeeping, 'step:' .. message.step, message.id)
-      forgive_step(base, message.run, message.step)
+      forgive_step(base, at, message.run, message.step, step)
     else
       if message.kind == 'wake' then
         redis.call('HSET', bookkeeping, 'wake', message.id)
@@ -168,7 +182,7 @@ local function push(...)
       -- A replay that is due now begins after whatever was recorded so far.
       wakes = message.due_at == at
       if wakes then
-        redis.call('ZREM', owed_key(base), message.run)
+        forgive_wake(base, at, message.run)
       end
     end
   end

@@ -4,7 +4,7 @@
 -- @include lib/queue
 
 -- Removes a run with all that belongs to it. What makes it a run goes at once, so that nobody finds
--- it any more; its hooks, steps, streams and messages may be many, and follow piece by piece.
+-- it any more; its hooks, streams and messages may be many, and follow piece by piece.
 
 local PARTS_AT_ONCE = 100
 
@@ -23,17 +23,6 @@ local function begin_removal(base, at, run_id)
   redis.call('UNLINK', run, attributes_key(base, run_id), events_key(base, run_id),
     payloads_key(base, run_id), claims_key(base, run_id), ops_key(base, run_id))
   redis.pcall('PUBLISH', done_channel(base, run_id), '')
-end
-
-local function remove_steps(base, run_id, limit)
-  local steps = steps_key(base, run_id)
-  local ids = redis.call('ZRANGE', steps, 0, limit - 1)
-  for _, step_id in ipairs(ids) do
-    redis.call('UNLINK', step_key(base, run_id, step_id))
-    forgive_step(base, run_id, step_id)
-    redis.call('ZREM', steps, step_id)
-  end
-  return #ids
 end
 
 local function remove_streams(base, run_id, limit)
@@ -82,7 +71,7 @@ local function remove_parts(base, run_id)
     remove_hook(base, run_id, hook_id)
   end
   left = left - #hooks
-  for _, remove in ipairs({ remove_steps, remove_streams, remove_messages }) do
+  for _, remove in ipairs({ remove_streams, remove_messages }) do
     if left > 0 then
       left = left - remove(base, run_id, left)
     end

@@ -6,15 +6,14 @@
 
 local LONG = 60 * 60 * 1000
 
--- Whether a member has been in an index for `interval` ms.
-local function is_old(index, member, at, interval)
-  local since = redis.call('ZSCORE', index, member)
-  return since and tonumber(since) <= tonumber(at) - tonumber(interval)
+-- Whether something has been so since a time, empty or false for not at all, for `interval` ms.
+local function is_old(since, at, interval)
+  return since and since ~= '' and tonumber(since) <= tonumber(at) - tonumber(interval)
 end
 
--- Leaves a member alone for `pause` ms: the score is the time from which the interval counts.
-local function look_again(index, member, at, interval, pause)
-  redis.call('ZADD', index, later(at, pause - interval), member)
+-- The time to note for what is to be left alone for `pause` ms: from it on the interval counts.
+local function after_pause(at, interval, pause)
+  return later(at, pause - interval)
 end
 
 -- What the sweeper wants to know of a run's messages.

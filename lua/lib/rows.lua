@@ -1,16 +1,28 @@
--- Entities as replies: the hash as it is stored, and the payloads that its slots point at.
+-- @include lib/run
 
-local function is_payload_slot(name)
-  return name == 'input_slot' or name == 'output_slot' or name == 'error_slot'
-    or name == 'metadata_slot'
+-- Entities as replies: what is stored of them, and the payloads that its slots point at.
+
+-- The fields of a run that its readers get, in this order, and the place of each.
+local RUN_FIELDS = {
+  'status', 'spec_version', 'deployment_id', 'workflow_name', 'created_at', 'started_at',
+  'completed_at', 'updated_at', 'expired_at', 'error_code', 'encryption_public_key',
+  'execution_context', 'input_slot', 'output_slot', 'error_slot',
+}
+local function places_of(names)
+  local places = {}
+  for place, name in ipairs(names) do
+    places[name] = place
+  end
+  return places
 end
+local RUN_PLACES = places_of(RUN_FIELDS)
 
--- The payloads of slots, false for none, as slot, bytes, slot, bytes. `own` is the slot of the
--- event that the caller just sent, whose payload it knows.
+-- The payloads of slots as slot, bytes, slot, bytes. A slot is false, empty or has a minus for
+-- none. `own` is that of the event that the caller just sent, whose payload it knows.
 local function resolve(payloads, slots, own)
   local wanted = {}
   for _, slot in ipairs(slots) do
-    if slot and slot ~= own then
+    if slot and slot ~= own and tonumber(slot) and tonumber(slot) > 0 then
       wanted[#wanted + 1] = slot
     end
   end
@@ -27,26 +39,43 @@ local function resolve(payloads, slots, own)
   return found
 end
 
--- An entity's reply: { hash, payloads }.
-local function entity_row(key, payloads, resolve_data, own)
-  local hash = redis.call('HGETALL', key)
-  if resolve_data ~= 'all' then
-    return { hash, {} }
-  end
-  local slots = {}
-  for i = 1, #hash, 2 do
-    if is_payload_slot(hash[i]) then
-      slots[#slots + 1] = hash[i + 1]
-    end
-  end
-  return { hash, resolve(payloads, slots, own) }
+-- A run as its own events look at it, its fields, and one more.
+local function look_at_run(run, field)
+  local found = { look_at(run, field, unpack(RUN_FIELDS)) }
+  return found[1], { unpack(found, 3, #RUN_FIELDS + 2) }, found[2]
 end
 
--- A run's reply: { hash, payloads, attributes }.
-local function run_row(run, attributes, payloads, resolve_data, own)
-  local row = entity_row(run, payloads, resolve_data, own)
-  row[3] = redis.call('HGETALL', attributes)
-  return row
+-- Changes fields of a run that was read: names and values in turn, as they are stored.
+local function change_row(row, changes)
+  for i = 1, #changes, 2 do
+    row[RUN_PLACES[changes[i]]] = changes[i + 1]
+  end
+end
+
+-- A run's reply, of its fields and attributes: { fields, payloads, attributes }.
+local function run_reply(row, attributes, payloads, resolve_data, own)
+  local slots = resolve_data == 'all' and { unpack(row, RUN_PLACES.input_slot, #RUN_FIELDS) } or {}
+  return { row, resolve(payloads, slots, own), attributes }
+end
+
+-- The same of a run that was not looked at before; nil for none.
+local function read_run(run, attributes, payloads, resolve_data)
+  local row = redis.call('HMGET', run, unpack(RUN_FIELDS))
+  if row[1] then
+    return run_reply(row, redis.call('HGETALL', attributes), payloads, resolve_data)
+  end
+end
+
+-- A hook's reply: { hash, payloads }.
+local function hook_entity(key, payloads, resolve_data)
+  local hash = redis.call('HGETALL', key)
+  local slots = {}
+  for i = 1, resolve_data == 'all' and #hash or 0, 2 do
+    if hash[i] == 'metadata_slot' then
+      slots[1] = hash[i + 1]
+    end
+  end
+  return { hash, resolve(payloads, slots) }
 end
 
 -- What a hook mirrors of its run, for whoever resumes it. A run never changes these fields.

@@ -1,6 +1,7 @@
 -- @include lib/keys
 
--- The life of a run: the checks that open nearly every event, and its status indexes.
+-- The life of a run: what its events look at, the checks that open nearly every one of them, and
+-- its indexes by status.
 
 local MIN_SPEC_VERSION, MAX_SPEC_VERSION = 2, 7
 
@@ -9,27 +10,50 @@ local function is_terminal(status)
   return status == 'completed' or status == 'failed' or status == 'cancelled'
 end
 
--- The run's status; or nil and the reply that refuses the event.
-local function open_run(run)
-  local fields = redis.call('HMGET', run, 'status', 'spec_version')
-  if not fields[1] then
-    return nil, { 'RUN_NOT_FOUND' }
+-- The runs that this script has looked at, by their keys.
+local looked_at = {}
+
+-- A run as it is judged, and the values of further fields: all that an event looks at, by one
+-- command. `length` is the last slot of its log, `wake_owed` and `steps_owed` are what lib/debt
+-- tells of, and `queued` is there once it has had a message.
+local function look_at(run, ...)
+  local found = redis.call('HMGET', run, 'status', 'spec_version', 'length', 'owed', 'queued', ...)
+  local wake_owed, steps_owed
+  if found[4] and found[4] ~= '' then
+    wake_owed, steps_owed = string.match(found[4], '^(%d*) (%d+)$')
   end
-  local version = tonumber(fields[2])
-  if version < MIN_SPEC_VERSION or version > MAX_SPEC_VERSION then
-    return nil, { 'RUN_NOT_SUPPORTED', fields[2] }
-  end
-  return fields[1]
+  local state = {
+    status = found[1], version = found[2], length = tonumber(found[3] or '0'),
+    owed = found[4] or '', wake_owed = wake_owed or '', steps_owed = tonumber(steps_owed or '0'),
+    queued = found[5],
+  }
+  looked_at[run] = state
+  return state, unpack(found, 6)
 end
 
--- Moves a run to another status, in its hash and in the indexes by status.
-local function set_status(base, run, run_id, from, to)
-  local name = redis.call('HGET', run, 'workflow_name')
-  redis.call('HSET', run, 'status', to)
+-- The reply that refuses an event of a run which is missing, or of no version that is read here;
+-- nil for no refusal.
+local function refuse_run(state)
+  if not state.status then
+    return { 'RUN_NOT_FOUND' }
+  end
+  local version = tonumber(state.version)
+  if version < MIN_SPEC_VERSION or version > MAX_SPEC_VERSION then
+    return { 'RUN_NOT_SUPPORTED', state.version }
+  end
+end
+
+-- Whether the log has no room for events that begin something.
+local function is_full(state, max_events)
+  return max_events ~= '' and state.length >= tonumber(max_events)
+end
+
+-- Moves a run from one status, nil for a new one, to another in the indexes by status.
+local function move_run(base, run_id, workflow_name, from, to)
   if from then
     redis.call('ZREM', status_key(base, from), run_id)
-    redis.call('ZREM', workflow_key(base, name, from), run_id)
+    redis.call('ZREM', workflow_key(base, workflow_name, from), run_id)
   end
   redis.call('ZADD', status_key(base, to), '0', run_id)
-  redis.call('ZADD', workflow_key(base, name, to), '0', run_id)
+  redis.call('ZADD', workflow_key(base, workflow_name, to), '0', run_id)
 end

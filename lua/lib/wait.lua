@@ -1,3 +1,4 @@
+-- @include lib/debt
 -- @include lib/log
 -- @include lib/outbox
 -- @include lib/request
@@ -25,59 +26,9 @@ local function unpack_wait(state)
   }
 end
 
--- Stores the state of a wait with its event. The request remembers that state, too, which goes with
--- the run.
-local function store_wait(keys, event, fields, wait)
-  local slot = append(keys.events, keys.payloads, event)
-  local state = pack_wait(wait)
-  redis.call('HSET', keys.wait_states, event.corr, state)
-  remember(keys.ops, event.op, slot .. ' ' .. state)
-  return { 'OK', slot, event.at, (send_along(keys.base, event.at, fields.outbox)), state }
-end
-
--- Applies wait_created.
-local function add_wait(keys, event, fields)
-  local status, refusal = open_run(keys.run)
-  if not status then
-    return refusal
-  end
-  local written, own, noted = remembered(keys.ops, keys.events, event.op)
-  if own then
-    return { 'OK', written, own.at, sent_along(keys.base, fields.outbox), noted }
-  elseif is_terminal(status) then
-    return { 'RUN_TERMINAL', status }
-  elseif redis.call('HEXISTS', keys.wait_states, event.corr) == 1 then
-    return { 'CONFLICT' }
-  elseif is_full(keys.events, fields.max_events) then
-    return { 'LOG_FULL' }
-  end
-  local reply = store_wait(keys, event, fields, {
-    status = 'waiting', created_at = event.at, updated_at = event.at,
-    resume_at = fields.resume_at, spec_version = event.spec,
-  })
-  redis.call('ZADD', keys.waits, reply[2], event.corr)
-  return reply
-end
-
--- Applies wait_completed.
-local function complete_wait(keys, event, fields)
-  local status, refusal = open_run(keys.run)
-  if not status then
-    return refusal
-  end
-  local written, own, noted = remembered(keys.ops, keys.events, event.op)
-  if own then
-    return { 'OK', written, own.at, sent_along(keys.base, fields.outbox), noted }
-  end
-  -- A finished run has no waits left, so that it needs no check of its own.
-  local stored = redis.call('HGET', keys.wait_states, event.corr)
-  if not stored then
-    return { 'WAIT_NOT_FOUND' }
-  end
-  local wait = unpack_wait(stored)
-  if wait.status == 'completed' then
-    return { 'CONFLICT' }
-  end
-  wait.status, wait.completed_at, wait.updated_at = 'completed', event.at, event.at
-  return store_wait(keys, event, fields, wait)
+-- What this request was answered, if it wrote its event already: the wait as it was then, whose
+-- state the request remembers.
+local function wait_answered_before(base, events, ops, op, outbox)
+  local slot, own, noted = remembered(ops, events, op)
+  return own and { 'OK', slot, own.at, sent_along(base, outbox), noted }
 end

@@ -60,10 +60,10 @@ local worker = worker_of(receipt)
 local wanted, room = tonumber(limit), tonumber(max_bytes)
 local budget = 4 * wanted + 32
 local deadline = later(at, lease)
-local is_full = false
+local is_over_budget = false
 
 -- The fields of a message that a walk comes by; nil, and out of its sets, when its record is gone.
-local function look_at(key, message_id)
+local function read_due(key, message_id)
   local fields = redis.call('HMGET', key, 'run', 'kind', 'due_at', 'size', 'postponed')
   if fields[1] then
     return {
@@ -85,8 +85,8 @@ end
 local function take(key, message_id, message)
   local bare = is_bare(base, message.run)
   room = room - (bare and 0 or message.size)
-  is_full = room < 0 and #messages > 0
-  if is_full then
+  is_over_budget = room < 0 and #messages > 0
+  if is_over_budget then
     return
   end
   local bookkeeping = run_queue_key(base, message.run)
@@ -102,7 +102,7 @@ local function take(key, message_id, message)
   redis.call('HINCRBY', key, 'attempt', '1')
   redis.call('HSET', key, 'receipt', receipt)
   if message.is_replay then
-    redis.call('ZREM', owed_key(base), message.run)
+    forgive_wake(base, at, message.run)
     if serialize ~= '' then
       redis.call('HSET', bookkeeping, 'leased', message_id)
     end
@@ -117,12 +117,12 @@ if first[1] and tonumber(first[2]) <= tonumber(at) then
 end
 local seen = 0
 for _, message_id in ipairs(are_due) do
-  if #messages == wanted or is_full then
+  if #messages == wanted or is_over_budget then
     break
   end
   seen = seen + 1
   local key = message_key(base, topic, message_id)
-  local message = look_at(key, message_id)
+  local message = read_due(key, message_id)
   if message and must_wait(message) then
     redis.call('ZREM', due, message_id)
     redis.call('ZREM', declined, message_id)
@@ -135,14 +135,14 @@ end
 local is_cut = seen == budget and #messages < wanted
 
 -- Those that others have declined are due, too, some time.
-if first[1] and not is_cut and not is_full and #messages < wanted then
+if first[1] and not is_cut and not is_over_budget and #messages < wanted then
   local offered, are_more = offers(base, topic, worker, spot)
   for _, message_id in ipairs(offered) do
-    if #messages == wanted or is_full then
+    if #messages == wanted or is_over_budget then
       break
     end
     local key = message_key(base, topic, message_id)
-    local message = look_at(key, message_id)
+    local message = read_due(key, message_id)
     if message and not must_wait(message) then
       take(key, message_id, message)
       is_cut = are_more
@@ -161,7 +161,7 @@ end
 if next_lease and (upcoming == '' or tonumber(next_lease) < tonumber(upcoming)) then
   upcoming = next_lease
 end
-local is_more = is_cut or is_full
+local is_more = is_cut or is_over_budget
 local asleep_until = ''
 if look ~= '' and not is_more and #messages < wanted then
   asleep_until = sleep(base, topic, at, worker, look, upcoming)

@@ -1,6 +1,6 @@
 -- Sends the message of a step that has been owed it for `interval` ms; its writer is gone.
 --
--- KEYS: owed, step
+-- KEYS: run
 -- ARGV: base, interval, topic, message_id, run_id, step_id, idempotency, queue_name, body
 -- Returns: OK message_id | LEFT
 --
@@ -8,27 +8,30 @@
 -- @include lib/rescue
 
 local at = now()
-local debt = debt_of_step(run_id, step_id)
-if not is_old(owed, debt, at, interval) then
+local state, record = look_at(run, step_field(step_id))
+local step = record and unpack_step(record)
+if not step or not is_live(base, run_id) or not is_old(step.owed, at, interval) then
   return { 'LEFT' }
 end
-local status = redis.call('HGET', step, 'status')
-if not status or is_terminal(status) or not is_live(base, run_id) then
-  redis.call('ZREM', owed, debt)
+
+-- Leaves the step alone for another interval.
+local function look_again()
+  step.owed = after_pause(at, interval, interval)
+  redis.call('HSET', run, step_field(step_id), pack_step(step))
   return { 'LEFT' }
-elseif load_bookkeeping(base, run_id).dead > 0 then
+end
+
+if load_bookkeeping(base, run_id).dead > 0 then
   -- Not for long: the end of another message's letter does not know of this step.
-  look_again(owed, debt, at, interval, interval)
-  return { 'LEFT' }
+  return look_again()
 end
 local reply = rescue(base, topic, at, {
   id = message_id, run = run_id, kind = 'step', step = step_id, key = idempotency,
   queue = queue_name, body = body,
 })
-if redis.call('HEXISTS', run_queue_key(base, run_id), 'step:' .. step_id) == 0 then
+if not has_message(base, run_id, state, step_id) then
   -- A message of another kind holds its key, and stands for no step.
-  look_again(owed, debt, at, interval, interval)
-  return { 'LEFT' }
+  return look_again()
 end
-redis.call('ZREM', owed, debt)
+forgive_step(base, at, run_id, step_id, read_step(base, run_id, step_id))
 return reply

@@ -38,17 +38,26 @@ local function has_replay(at)
 end
 
 local at = now()
-if not is_old(owed, run_id, at, interval) then
+local state = known_run(base, run_id)
+if not is_old(state.wake_owed, at, interval) then
   return { 'LEFT' }
 end
-local state = load_bookkeeping(base, run_id)
-if state.dead > 0 then
-  look_again(owed, run_id, at, interval, LONG)
+
+-- Leaves the run alone for so long.
+local function look_again(pause)
+  state.wake_owed = after_pause(at, interval, pause)
+  store_debts(base, at, run_id, state)
+  if state.steps_owed == 0 then
+    redis.call('ZADD', owed, state.wake_owed, run_id)
+  end
   return { 'LEFT' }
+end
+
+if load_bookkeeping(base, run_id).dead > 0 then
+  return look_again(LONG)
 elseif named(base, run_id, 'wake') or named(base, run_id, 'leased')
   or redis.call('EXISTS', held) == 1 or has_replay(at) then
-  look_again(owed, run_id, at, interval, interval)
-  return { 'LEFT' }
+  return look_again(interval)
 end
 return rescue(base, topic, at, {
   id = message_id, run = run_id, kind = 'wake', step = '', key = '', queue = queue_name,

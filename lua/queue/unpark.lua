@@ -3,7 +3,7 @@
 -- Runs that wait for hooks and runs with dead letters are left alone. Where waking it brings no
 -- event, it is woken ever less often, up to once an hour.
 --
--- KEYS: parked, hooks, events
+-- KEYS: parked, hooks
 -- ARGV: base, interval, topic, message_id, run_id, queue_name, body
 -- Returns: OK message_id | LEFT
 --
@@ -13,22 +13,22 @@
 local MAX_DOUBLINGS = 16
 
 local at = now()
-if not is_old(parked, run_id, at, interval) then
+if not is_old(redis.call('ZSCORE', parked, run_id), at, interval) then
   return { 'LEFT' }
 end
 local state = load_bookkeeping(base, run_id)
 if state.dead > 0 or redis.call('EXISTS', hooks) == 1 then
-  look_again(parked, run_id, at, interval, LONG)
+  redis.call('ZADD', parked, after_pause(at, interval, LONG), run_id)
   return { 'LEFT' }
 end
-local length = tostring(redis.call('XLEN', events))
+local length = tostring(known_run(base, run_id).length)
 local rewakes = 0
 if state.rewoken_length == length then
   rewakes = state.rewakes
   local pause = math.min(interval * 2 ^ math.min(rewakes, MAX_DOUBLINGS), LONG)
   local rest = state.rewoken_at + pause - at
   if rest > 0 then
-    look_again(parked, run_id, at, interval, rest)
+    redis.call('ZADD', parked, after_pause(at, interval, rest), run_id)
     return { 'LEFT' }
   end
 end

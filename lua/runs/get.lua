@@ -7,8 +7,5 @@
 -- @unwaited
 -- @include lib/rows
 
-local row = run_row(run, attributes, payloads, resolve_data)
-if #row[1] == 0 then
-  return { 'RUN_NOT_FOUND' }
-end
-return { 'OK', row }
+local found = read_run(run, attributes, payloads, resolve_data)
+return found and { 'OK', found } or { 'RUN_NOT_FOUND' }

@@ -1,13 +1,11 @@
--- Reads a step. That of a run which is being removed is gone, as its run is.
+-- Reads a step.
 --
--- KEYS: run, step, payloads
--- ARGV: resolve_data
+-- KEYS: run, payloads
+-- ARGV: step_id, resolve_data
 -- Returns: OK step | STEP_NOT_FOUND
 --
 -- @unwaited
--- @include lib/rows
+-- @include lib/step_row
 
-if redis.call('EXISTS', run, step) < 2 then
-  return { 'STEP_NOT_FOUND' }
-end
-return { 'OK', entity_row(step, payloads, resolve_data) }
+local record = redis.call('HGET', run, step_field(step_id))
+return record and { 'OK', step_row(record, payloads, resolve_data) } or { 'STEP_NOT_FOUND' }

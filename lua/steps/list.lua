@@ -1,22 +1,40 @@
--- Lists the steps of a run by the slots of their creation. Those of a run which is being removed
--- are gone, as their run is. Large ones are less than `limit`, and more to come.
+-- Lists the steps of a run in the order of their creation. Large ones are less than `limit`, and
+-- more to come.
 --
--- KEYS: run, steps, payloads
--- ARGV: base, run_id, resolve_data, order, after, limit
--- Returns: OK more steps, a step being slot, then its row
+-- KEYS: run, payloads
+-- ARGV: resolve_data, order, after, limit
+-- Returns: OK more steps, a step being its place, its id, then its row
 --
 -- @unwaited
--- @include lib/keys
 -- @include lib/page
--- @include lib/rows
+-- @include lib/step_row
 
-if redis.call('EXISTS', run) == 0 then
-  return { 'OK', '', {} }
+local count = tonumber(redis.call('HGET', run, 'steps') or '0')
+local step = order == 'asc' and 1 or -1
+local first = after == '' and (order == 'asc' and 1 or count) or tonumber(after) + step
+if order ~= 'asc' then
+  -- The cursor may be of another run of this id, or made up.
+  first = math.min(first, count)
 end
-local ids, more = page_by_slot(steps, order, after, limit)
-local rows
-rows, more = read_rows(ids, more, '', function(step_id)
-  return { redis.call('ZSCORE', steps, step_id),
-    entity_row(step_key(base, run_id, step_id), payloads, resolve_data) }
+local last = order == 'asc' and math.min(first + limit - 1, count) or math.max(first - limit + 1, 1)
+local places, ids = {}, {}
+for place = first, last, step do
+  places[#places + 1] = string.format('%.0f', place)
+end
+if #places > 0 then
+  local fields = {}
+  for i, place in ipairs(places) do
+    fields[i] = 'steps:' .. place
+  end
+  ids = redis.call('HMGET', run, unpack(fields))
+end
+local is_more = order == 'asc' and last < count or order ~= 'asc' and last > 1
+local members = {}
+for i, id in ipairs(ids) do
+  members[i] = { places[i], id }
+end
+local rows, more = read_rows(members, is_more and #members > 0 and '1' or '', '', function(member)
+  local record = redis.call('HGET', run, step_field(member[2]))
+  return { member[1], member[2], step_row(record, payloads, resolve_data) }
 end)
 return { 'OK', more, rows }

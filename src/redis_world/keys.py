@@ -12,6 +12,7 @@ from typing import Final
 from redis_world.text import utf8
 
 __all__ = [
+    "ROOT",
     "SCHEMA",
     "Keys",
     "Partitions",
@@ -24,8 +25,10 @@ __all__ = [
     "token_hash",
 ]
 
-SCHEMA: Final = 1
-"""Version of the key layout; part of every key and pinned in `meta`."""
+SCHEMA: Final = 2
+"""Version of the layout of keys and records, which is pinned in `meta`."""
+ROOT: Final = "v1"
+"""A part of every key, behind the hash tag: what is pinned of other versions is found by it."""
 
 _SLOTS: Final = 16_384
 """Of Redis Cluster."""
@@ -68,13 +71,6 @@ class RunKeys:
     @property
     def claims(self) -> str:
         return f"{self.run}:claims"
-
-    @property
-    def steps(self) -> str:
-        return f"{self.run}:steps"
-
-    def step(self, step_id: str) -> str:
-        return f"{self.run}:step:{escape(step_id)}"
 
     @property
     def hooks(self) -> str:
@@ -142,7 +138,7 @@ def tag(namespace: str, number: int, partitions: int) -> str:
 
 def meta_key(namespace: str) -> str:
     """What is pinned of a namespace, under a tag that does not depend on its partitions."""
-    return f"{{{namespace}}}:v{SCHEMA}:meta"
+    return f"{{{namespace}}}:{ROOT}:meta"
 
 
 def pattern_of(namespace: str) -> str:
@@ -185,7 +181,7 @@ class Keys:
         self.meta = meta_key(namespace)
         self.number = number
         """Which of the partitions it is, from 0."""
-        self.base = f"{{{tag(namespace, number, partitions)}}}:v{SCHEMA}:"
+        self.base = f"{{{tag(namespace, number, partitions)}}}:{ROOT}:"
 
     def of_run(self, run_id: str) -> RunKeys:
         return RunKeys(self.base, run_id)
@@ -215,7 +211,7 @@ class Keys:
 
     @property
     def owed(self) -> str:
-        """Runs and steps with an event that lacks the message it needs."""
+        """Runs with an event that lacks the message it needs."""
         return f"{self.base}owed"
 
     @property

@@ -44,7 +44,6 @@ __all__ = [
     "SPEC_VERSION",
     "Own",
     "PostponedName",
-    "changed_step",
     "event_from",
     "hook_from",
     "not_supported",
@@ -53,6 +52,7 @@ __all__ = [
     "raise_refusal",
     "refusal",
     "run_from",
+    "step_fields",
     "step_from",
     "wait_from",
 ]
@@ -102,19 +102,27 @@ _RUN_TIMES: Final = _fields("created_at", "started_at", "completed_at", "updated
 _STEP_TIMES: Final = _fields(
     "created_at", "started_at", "completed_at", "updated_at", "retry_after"
 )
-_FOUND: Final = (
+_RUN_FIELDS: Final = (
     b"status",
-    b"attempt",
-    b"started_at",
-    b"retry_after",
-    b"input_slot",
-    b"error_slot",
-    b"step_name",
     b"spec_version",
+    b"deployment_id",
+    b"workflow_name",
     b"created_at",
+    b"started_at",
+    b"completed_at",
+    b"updated_at",
+    b"expired_at",
+    b"error_code",
+    b"encryption_public_key",
+    b"execution_context",
+    b"input_slot",
     b"output_slot",
+    b"error_slot",
 )
-"""What the events of a step answer of it, in this order (`read_step` of lua/lib/step.lua)."""
+"""What is answered of a run, in this order (lua/lib/rows.lua)."""
+_STEP_STATUSES: Final = {b"p": b"pending", b"r": b"running", b"c": b"completed", b"f": b"failed"}
+_STEP_FIELDS: Final = 13
+"""Of a step's record, before its name (lua/lib/step_record.lua)."""
 _HOOK_TIMES: Final = _fields("created_at", "token_retention_until")
 
 
@@ -148,8 +156,10 @@ def _times(hash_: Mapping[bytes, bytes], fields: Sequence[tuple[str, bytes]]) ->
 def run_from(
     run_id: str, row: Sequence[Any], resolve_data: ResolveData, own: Own | None = None
 ) -> Run:
-    """A run from `{ hash, payloads, attributes }`."""
-    hash_ = pairs(row[0])
+    """A run from `{ fields, payloads, attributes }`."""
+    hash_ = {
+        name: value for name, value in zip(_RUN_FIELDS, row[0], strict=True) if value is not None
+    }
     values: dict[str, Any] = {
         "run_id": run_id,
         "deployment_id": hash_[b"deployment_id"].decode(),
@@ -168,43 +178,61 @@ def run_from(
     return Run.trusted(values)
 
 
-def step_from(run_id: str, row: Sequence[Any], resolve_data: ResolveData) -> Step:
-    """A step from `{ hash, payloads }`."""
-    hash_ = pairs(row[0])
-    return _step(run_id, hash_[b"step_id"].decode(), hash_, row[1], resolve_data, {})
+def step_fields(record: bytes) -> dict[bytes, bytes]:
+    """The fields of a step from its record; what it lacks is absent.
+
+    `first` is the slot of the first start, `owed` the time since when its message is.
+    """
+    status, attempt, slot, first, error, output, spec, created, *rest = record.split(
+        b" ", _STEP_FIELDS
+    )
+    started, completed, updated, retry_after, owed, name = rest
+    fields = {
+        b"status": _STEP_STATUSES[status],
+        b"attempt": attempt,
+        b"input_slot": slot,
+        b"spec_version": spec,
+        b"created_at": created,
+        b"step_name": name,
+    }
+    slots = {b"first": first, b"error_slot": error, b"output_slot": output}
+    distances = {
+        b"started_at": started,
+        b"completed_at": completed,
+        b"updated_at": updated,
+        b"retry_after": retry_after,
+        b"owed": owed,
+    }
+    return {
+        **fields,
+        **{name: value for name, value in slots.items() if value != b"-"},
+        **{
+            name: b"%d" % (int(created) + int(distance))
+            for name, distance in distances.items()
+            if distance != b"-"
+        },
+    }
 
 
-def changed_step(
+def step_from(
     run_id: str,
     step_id: str,
     row: Sequence[Any],
-    changes: Mapping[bytes, bytes | None],
     resolve_data: ResolveData,
-    own: Own,
+    own: Own | None = None,
 ) -> Step:
-    """A step from `{ what an event found of it, payloads }` and what the event has changed."""
-    hash_ = {**dict(zip(_FOUND, row[0], strict=True)), **changes}
-    return _step(run_id, step_id, hash_, row[1], resolve_data, own)
-
-
-def _step(
-    run_id: str,
-    step_id: str,
-    hash_: Mapping[bytes, Any],
-    found: Sequence[bytes],
-    resolve_data: ResolveData,
-    own: Own,
-) -> Step:
+    """A step from `{ record, payloads }`."""
+    fields = step_fields(row[0])
     return Step.trusted(
         {
             "run_id": run_id,
             "step_id": step_id,
-            "step_name": hash_[b"step_name"].decode(),
-            "status": hash_[b"status"].decode(),
-            "attempt": int(hash_[b"attempt"]),
-            "spec_version": int(hash_[b"spec_version"]),
-            **_times(hash_, _STEP_TIMES),
-            **_payloads(hash_, found, _OUTCOMES, own, resolve_data),
+            "step_name": fields[b"step_name"].decode(),
+            "status": fields[b"status"].decode(),
+            "attempt": int(fields[b"attempt"]),
+            "spec_version": int(fields[b"spec_version"]),
+            **_times(fields, _STEP_TIMES),
+            **_payloads(fields, row[1], _OUTCOMES, own or {}, resolve_data),
         },
     )
 

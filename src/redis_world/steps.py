@@ -40,12 +40,12 @@ class Steps:
         keys = self._connection.partitions.of(run_id).of_run(run_id)
         reply = await self._connection.call(
             "steps/get",
-            {"run": keys.run, "step": keys.step(step_id), "payloads": keys.payloads},
-            {"resolve_data": resolve_data},
+            {"run": keys.run, "payloads": keys.payloads},
+            {"step_id": step_id, "resolve_data": resolve_data},
         )
         if reply[0] != b"OK":
             raise_refusal(reply, run_id=run_id, entity_id=step_id)
-        return step_from(run_id, reply[1], resolve_data)
+        return step_from(run_id, step_id, reply[1], resolve_data)
 
     async def list(
         self,
@@ -64,17 +64,14 @@ class Steps:
         run_id = text(run_id, "run_id", self._connection.config.max_name_bytes)
         resolve_data = check_resolve_data(resolve_data)
         limit = check_limit(limit)
-        partition = self._connection.partitions.of(run_id)
-        keys = partition.of_run(run_id)
+        keys = self._connection.partitions.of(run_id).of_run(run_id)
         order = check_order(sort_order)
 
         async def ask(after: str, count: int) -> Sequence[Any]:
             return await self._connection.call(
                 "steps/list",
-                {"run": keys.run, "steps": keys.steps, "payloads": keys.payloads},
+                {"run": keys.run, "payloads": keys.payloads},
                 {
-                    "base": partition.base,
-                    "run_id": run_id,
                     "resolve_data": resolve_data,
                     "order": order,
                     "after": after,
@@ -84,5 +81,8 @@ class Steps:
 
         reply = await read_page(ask, parse_cursor("steps", cursor), limit)
         return make_page(
-            "steps", reply, lambda row: step_from(run_id, row[1], resolve_data), cursor
+            "steps",
+            reply,
+            lambda row: step_from(run_id, row[1].decode(), row[2], resolve_data),
+            cursor,
         )

@@ -31,22 +31,20 @@ _MAX_LOOKS: Final = 1000
 
 
 class _Candidate(NamedTuple):
-    """A run or a step that may need a message."""
+    """A run that may need a message, or a step of it."""
 
     run_id: str
-    step_id: str
     queue_name: str
-    step_name: str
+    step_id: str = ""
+    step_name: str = ""
 
 
 def _candidate(row: Sequence[bytes]) -> _Candidate:
-    run_id, step_id, queue_name, workflow_name, step_name = (
-        row[place].decode() for place in (0, 1, 2, 3, 5)
-    )
+    run_id, queue_name, workflow_name = (row[place].decode() for place in (0, 1, 2))
     if not queue_name:
-        context = decode_data(row[4]) if row[4] else {}
+        context = decode_data(row[3]) if row[3] else {}
         queue_name = default_queue_name(run_id, workflow_name, context)
-    return _Candidate(run_id, step_id, queue_name, step_name)
+    return _Candidate(run_id, queue_name)
 
 
 async def elect(connection: Connection, worker: str, term: Duration) -> float:
@@ -98,15 +96,14 @@ class Sweeper:
         expired = await self._expire_leases()
         queued = woken = 0
         for number in range(_MAX_LOOKS):
-            debts, idle, lost = await self._look()
+            owed, idle, lost = await self._look()
             if number == 0:
                 await self._mend(lost)
-            runs = [each for each in debts if not each.step_id]
-            steps = [each for each in debts if each.step_id]
-            queued += await self._rescue_all(self._pay_step, steps)
-            woken += await self._rescue_all(self._pay_wake, runs)
+            steps, wakes = await self._pay(owed)
+            queued += steps
+            woken += wakes
             woken += await self._rescue_all(self._unpark, idle)
-            if len(debts) < _AT_ONCE and len(idle) < _AT_ONCE:
+            if len(owed) < _AT_ONCE and len(idle) < _AT_ONCE:
                 break
         return {"expired_leases": expired, "queued_steps": queued, "woken_runs": woken}
 
@@ -135,15 +132,18 @@ class Sweeper:
         return total
 
     async def _look(self) -> tuple[list[_Candidate], list[_Candidate], list[bytes]]:
-        """Debts, runs without a message, and lost messages, that are older than the interval."""
+        """Runs that are owed something or have no message, and lost messages.
+
+        All of them have been so for the interval.
+        """
         keys = self._keys
         reply = await self._connection.call(
             "queue/stranded",
             {"owed": keys.owed, "parked": keys.parked, "lost": keys.lost},
             {"base": keys.base, "interval": self._interval, "limit": str(_AT_ONCE)},
         )
-        debts, idle = ([_candidate(row) for row in rows] for rows in reply[1:3])
-        return debts, idle, reply[3]
+        owed, idle = ([_candidate(row) for row in rows] for rows in reply[1:3])
+        return owed, idle, reply[3]
 
     async def _mend(self, lost: list[bytes]) -> None:
         """Seek the runs of messages that are lost, among some of the runs in one round.
@@ -180,6 +180,42 @@ class Sweeper:
         """Rescue all of them, in one round trip; how many needed it."""
         return sum(await asyncio.gather(*map(rescue, candidates)))
 
+    async def _pay(self, runs: Sequence[_Candidate]) -> tuple[int, int]:
+        """Send what runs have been owed for the interval; how many steps and runs needed it.
+
+        What has been owed for longest is sent first, and messages of steps before wakes.
+        """
+        queued = 0
+        wakes: list[tuple[int, _Candidate]] = []
+        looks = [(run, b"") for run in runs]
+        while looks:
+            replies = await asyncio.gather(*(self._owed(*look) for look in looks))
+            steps: list[tuple[int, _Candidate]] = []
+            following = []
+            for (run, _), (_, wake, found, after) in zip(looks, replies, strict=True):
+                wakes += [(int(wake), run)] if wake else []
+                steps += [
+                    (int(since), run._replace(step_id=step_id.decode(), step_name=name.decode()))
+                    for since, step_id, name in found
+                ]
+                following += [(run, after)] if after else []
+            queued += await self._rescue_all(self._pay_step, [step for _, step in sorted(steps)])
+            looks = following
+        return queued, await self._rescue_all(self._pay_wake, [run for _, run in sorted(wakes)])
+
+    async def _owed(self, run: _Candidate, after: bytes) -> Sequence[Any]:
+        keys = self._keys
+        return await self._connection.call(
+            "queue/owed",
+            {"run": keys.of_run(run.run_id).run, "owed": keys.owed},
+            {
+                "base": keys.base,
+                "run_id": run.run_id,
+                "interval": self._interval,
+                "after": after,
+            },
+        )
+
     async def _pay_wake(self, run: _Candidate) -> bool:
         keys = self._keys
         return await self._rescue(
@@ -195,17 +231,16 @@ class Sweeper:
         return await self._rescue(
             "queue/pay_step",
             step,
-            {"owed": keys.owed, "step": keys.of_run(step.run_id).step(step.step_id)},
+            {"run": keys.of_run(step.run_id).run},
             Enqueue(step.queue_name, payload, idempotency_key=step.step_id),
         )
 
     async def _unpark(self, run: _Candidate) -> bool:
         keys = self._keys
-        of_run = keys.of_run(run.run_id)
         return await self._rescue(
             "queue/unpark",
             run,
-            {"parked": keys.parked, "hooks": of_run.hooks, "events": of_run.events},
+            {"parked": keys.parked, "hooks": keys.of_run(run.run_id).hooks},
             Enqueue(run.queue_name, self._wake(run)),
         )
 

@@ -92,6 +92,8 @@ BOUNDS: Final = {
     "queue/retry": Bound(30),
     "queue/send": Bound(30),
     "queue/stats": Bound(10),
+    # It looks at five hundred steps.
+    "queue/owed": Bound(10),
     "queue/stranded": Bound(700),
     "queue/unpark": Bound(40),
     "runs/clean": Bound(1_400),

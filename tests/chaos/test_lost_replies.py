@@ -69,9 +69,9 @@ from support.until import until
 
 READ_ONLY: Final = {
     "hooks/get", "hooks/get_by_token", "hooks/list", "hooks/list_all", "queue/dead_letters",
-    "queue/peek", "queue/stats", "queue/stranded", "runs/finished", "runs/get", "runs/list",
-    "steps/get", "steps/list", "streams/info", "streams/list", "tokens/stale", "waits/get",
-    "waits/list",
+    "queue/peek", "queue/stats", "queue/stranded", "runs/finished", "runs/get",
+    "runs/list", "steps/get", "steps/list", "streams/info", "streams/list", "tokens/stale",
+    "waits/get", "waits/list",
 }  # fmt: skip
 
 
@@ -468,6 +468,7 @@ SWEEPS: Final[dict[str, Case]] = {
     "expired leases": sweeping("queue/expire", lose_leases),
     "a wake that is owed": sweeping("queue/pay_wake", owe_a_wake),
     "a step that is owed its message": sweeping("queue/pay_step", owe_a_step),
+    "what a run is owed": sweeping("queue/owed", owe_a_step),
     "lost messages": sweeping("queue/mend", lose_messages, options=MORTAL),
     "a run without messages": sweeping("queue/unpark", park),
     "another worker is woken": Case(
@@ -530,6 +531,9 @@ BATCHES: Final[dict[str, Case]] = {
     "with the message of a step that it ends": batching(
         step_completed("a"), enqueue=Enqueue(NAME, step_message("a", RUN))
     ),
+    "a step that is born running": batching(
+        step_created("new"), step_started("new"), enqueue=None
+    ),
 }  # fmt: skip
 
 
@@ -591,10 +595,10 @@ async def end_run(world: RedisWorld, _: ManualClock) -> None:
     await send(world, content(1, RUN))
 
 
-async def end_run_of_many_steps(world: RedisWorld, _: ManualClock) -> None:
+async def end_run_of_many_streams(world: RedisWorld, _: ManualClock) -> None:
     """More than one script removes at a time."""
     await create_run(world, RUN, "running")
-    await asyncio.gather(*(write(world, RUN, step_created(f"s{n}")) for n in range(201)))
+    await asyncio.gather(*(world.streams.write(RUN, f"s{n}", b"x") for n in range(201)))
     await write(world, RUN, event("run_completed", output=b""))
 
 
@@ -622,7 +626,7 @@ async def two_runs(world: RedisWorld, _: ManualClock) -> None:
 REMOVALS: Final[dict[str, Case]] = {
     "a run": Case("runs/remove", prune, end_run),
     "runs that are cancelled": Case("events/run_cancelled", cancel_many, two_runs),
-    "a large run": Case("runs/clean", prune, end_run_of_many_steps),
+    "a large run": Case("runs/clean", prune, end_run_of_many_streams),
     "a hook that has outlived its run": sweeping("hooks/expire", outlive_run),
 }
 
@@ -720,6 +724,12 @@ async def claim_and_ack(world: RedisWorld) -> None:
     assert await world.queue.ack(await claim_one(world))
 
 
+async def leave_the_new_step_open(world: RedisWorld) -> None:
+    """A message of it is handled, and it goes on: it is owed another one."""
+    await send(world, step_message("new", RUN))
+    await claim_and_ack(world)
+
+
 async def write_and_close(world: RedisWorld) -> None:
     await world.streams.write(RUN, "s", b"8")
     await world.streams.close(RUN, "s")
@@ -784,6 +794,9 @@ LATE: Final[dict[str, tuple[Case, Meanwhile]]] = {
     "ack and continue, claimed": (Case("queue/ack", ack_and_continue_at_once, KEYED), claim),
     "ack and continue, acked": (
         Case("queue/ack", ack_and_continue_at_once, KEYED), claim_and_ack
+    ),
+    "step that is born running, owed its message": (
+        BATCHES["a step that is born running"], leave_the_new_step_open
     ),
     "write, closed": (STREAMS["write behind another writer"], write_and_close),
 }  # fmt: skip

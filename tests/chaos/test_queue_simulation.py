@@ -115,6 +115,14 @@ def _message(ids: dict[str, str], name: str) -> str:
     return f"queue:{TOPIC}:message:{ids[name]}"
 
 
+def _owe(client: Any, base: str, ids: dict[str, str], step: str, since: str) -> None:
+    """Change since when a step is owed its message, in its record."""
+    run, field = f"{base}run:{ids['run']}", f"step:{step}"
+    words = client.hget(run, field).decode().split(" ")
+    words[12] = since
+    client.hset(run, field, " ".join(words))
+
+
 DAMAGES: Final[dict[str, Damage]] = {
     "lies in 0 sets": lambda c, b, i: c.zrem(f"{b}queue:{TOPIC}:due", i["wake"]),
     "lies in 2 sets": lambda c, b, i: c.zadd(f"{b}queue:{TOPIC}:leased", {i["wake"]: 1}),
@@ -153,7 +161,7 @@ DAMAGES: Final[dict[str, Damage]] = {
         c.hset(f"{b}{_message(i, 'wake')}", "due_at", 5),
         c.zadd(f"{b}queue:{TOPIC}:due", {i["wake"]: 5}),
     ),
-    "has a wake and is owed one": lambda c, b, i: c.zadd(f"{b}owed", {i["run"]: 1}),
+    "has a wake and is owed one": lambda c, b, i: c.hset(f"{b}run:{i['run']}", "owed", "1 1"),
     "for step s1 and in truth": lambda c, b, i: c.hset(
         f"{b}run:{i['run']}:queue", "step:s1", "msg_none"
     ),
@@ -161,14 +169,17 @@ DAMAGES: Final[dict[str, Damage]] = {
     "two messages of step s1": lambda c, b, i: c.hset(
         f"{b}{_message(i, 'wake')}", mapping={"kind": "step", "step": "s1"}
     ),
-    "and nobody will run it": lambda c, b, i: c.zrem(f"{b}owed", f"{i['run']}/s2"),
-    "has a message and is owed one": lambda c, b, i: c.zadd(f"{b}owed", {f"{i['run']}/s1": 1}),
+    "and nobody will run it": lambda c, b, i: _owe(c, b, i, "s2", "-"),
+    "has a message and is owed one": lambda c, b, i: _owe(c, b, i, "s1", "0"),
+    "steps their message, and in truth": lambda c, b, i: _owe(c, b, i, "s1", "0"),
+    "is not in owed": lambda c, b, i: c.zrem(f"{b}owed", i["run"]),
+    "is in owed, and owes": lambda c, b, i: c.hset(f"{b}run:{i['run']}", "owed", ""),
     "but bookkeeping": lambda c, b, i: c.hset(f"{b}run:{OTHER_RUN}:queue", "n", 0),
     "messages, and is parked": lambda c, b, i: c.zadd(f"{b}parked", {i["run"]: 1}),
     "messages, and is not parked": lambda c, b, i: c.zrem(f"{b}parked", i["idle"]),
     "is parked and is no live run": lambda c, b, i: c.zadd(f"{b}parked", {OTHER_RUN: 1}),
-    "and there is no such run": lambda c, b, i: c.zadd(f"{b}owed", {f"{OTHER_RUN}/s": 1}),
-    "nothing will bring it one": lambda c, b, i: c.zrem(f"{b}owed", i["idle"]),
+    "and there is no such run": lambda c, b, i: c.zadd(f"{b}owed", {OTHER_RUN: 1}),
+    "nothing will bring it one": lambda c, b, i: c.hset(f"{b}run:{i['idle']}", "owed", ""),
     "nothing will free them": lambda c, b, i: (
         c.zrem(f"{b}queue:{TOPIC}:leased", i["leased"]),
         c.delete(f"{b}queue:{TOPIC}:due"),

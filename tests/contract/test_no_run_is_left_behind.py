@@ -404,6 +404,50 @@ async def test_a_step_takes_its_debt_with_it(clocked: Clocked, end: Any) -> None
     assert await steps_in_debt() == [f"{run_id}/other"]
 
 
+async def test_each_step_is_owed_its_message_from_its_own_time_on(clocked: Clocked) -> None:
+    """Also where the run was owed something before."""
+    world, clock = clocked
+    run_id = await run_on_a_hook(world)
+    await e.write(world, run_id, e.step_created("first"))
+    await clock.advance(INTERVAL / 2)
+    await e.write(world, run_id, e.step_created("second"))
+    await world.queue.send(NAME, step("first", run_id))
+    assert await sweep(clocked, INTERVAL / 2) == NOTHING
+    await check_invariants(world)
+    assert await sweep(clocked, INTERVAL / 2) == {**NOTHING, "queued_steps": 1}
+    assert await owed(world, run_id) == []
+
+
+async def test_a_step_behind_many_is_owed_its_message_from_its_own_time_on(
+    clocked: Clocked,
+) -> None:
+    """More than are looked at at once, of which nothing is owed."""
+    world, clock = clocked
+    run_id = await run_on_a_hook(world)
+    await e.write(world, run_id, e.step_created("first"))
+    for begin in range(0, 576, 64):
+        names = [f"s{number}" for number in range(begin, begin + 64)]
+        starts = [each for name in names for each in (e.step_created(name), e.step_started(name))]
+        await world.events.create_batch(run_id, starts)
+    await clock.advance(INTERVAL * 2 / 3)
+    await e.write(world, run_id, e.step_created("last"))
+    await world.queue.send(NAME, step("first", run_id))
+    assert await sweep(clocked, INTERVAL / 3) == NOTHING
+    await check_invariants(world)
+    assert await sweep(clocked, INTERVAL * 2 / 3) == {**NOTHING, "queued_steps": 1}
+    assert await owed(world, run_id) == []
+    await check_invariants(world)
+
+
+async def test_what_a_finished_run_was_owed_is_forgotten(clocked: Clocked) -> None:
+    world, _ = clocked
+    run_id = await run_on_a_hook(world)
+    await e.write(world, run_id, e.run_ended("completed"))
+    await world.connection.execute(("ZADD", world.connection.keys.owed, 1, run_id))
+    assert await sweep(clocked) == NOTHING
+    await check_invariants(world)
+
+
 async def test_a_step_that_ended_before_its_message_was_acked(clocked: Clocked) -> None:
     world, _ = clocked
     run_id = await run_on_a_hook(world)

@@ -386,6 +386,29 @@ async def test_cursors_of_places_that_no_log_has(world: RedisWorld) -> None:
         assert len(down.data) == 2
 
 
+NUMBERED: Final = {"steps": "steps", "waits": "waits", "hooks of a run": "hooks"}
+"""Listings of a run whose cursors have a number, and their names in them."""
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+@pytest.mark.parametrize("count", [0, 2])
+async def test_a_place_that_no_item_ever_had(world: RedisWorld, name: str, count: int) -> None:
+    """As of a cursor older than its run: before it there is everything, behind it nothing."""
+    listing = LISTINGS[name]
+    run_id = await prepare(world, listing)
+    await fill(world, listing, run_id, range(count))
+    read = listing.read(world, run_id)
+    found = [listing.name_of(item) for item in (await read(sort_order="desc")).data]
+    for place in (10**6, 2**53, 2**53 + 2, 10**16 - 1):
+        cursor = f"{NUMBERED[name]}:{place}"
+        for limit in (1, 1000):
+            down = await read(limit=limit, cursor=cursor, sort_order="desc")
+            assert [listing.name_of(item) for item in down.data] == found[:limit], place
+            assert down.has_more == (len(found) > limit)
+            up = await read(limit=limit, cursor=cursor)
+            assert (up.data, up.cursor, up.has_more) == ([], cursor, False)
+
+
 async def test_a_page_ends_where_items_go_away(world: RedisWorld) -> None:
     """The cursor stands for a place: its own item may be gone when it is used."""
     run_id = await new_run(world)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from redis_world import RedisWorld
+from redis_world.connection import Connection
 from redis_world.queue import Enqueue, FollowUp
 from redis_world.sleepers import hand_on
 from redis_world.sweeper import elect
@@ -166,14 +167,29 @@ async def _bury(world: RedisWorld) -> None:
 async def _strand(world: RedisWorld, run_id: str) -> None:
     """Leave runs and a step without their messages, for so long that a sweep sees to them."""
     await new_run(world)
-    await write(world, run_id, step_created("step_9"))
+    await write(world, run_id, step_created("step_10"))
     connection = world.connection
     await connection.execute(("ZADD", connection.keys.lost, 1, "n/msg_unknown"))
     for index in (connection.keys.owed, connection.keys.parked):
         (members,) = await connection.execute(("ZRANGE", index, 0, -1))
         assert members
         await connection.execute(*(("ZADD", index, 1, member) for member in members))
+    (owed,) = await connection.execute(("ZRANGE", connection.keys.owed, 0, -1))
+    for run in (connection.keys.of_run(each.decode()).run for each in owed):
+        await _date_back(connection, run)
     await world.sweep()
+
+
+async def _date_back(connection: Connection, run: str) -> None:
+    """What a run is owed it has been owed for long."""
+    field, record = (await connection.execute(("HMGET", run, "owed", "step:step_10")))[0]
+    wake, steps = field.decode().split(" ")
+    changes = ["owed", f"{wake and 1} {steps}"]
+    if record is not None:
+        words = record.decode().split(" ")
+        words[12] = "-100000000"
+        changes += ["step:step_10", " ".join(words)]
+    await connection.execute(("HSET", run, *changes))
 
 
 async def _stream(world: RedisWorld, run_id: str) -> None:

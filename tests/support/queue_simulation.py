@@ -19,6 +19,7 @@ from redis_world.lua import ScriptLibrary
 from redis_world.testing import ManualClock, check_invariants
 from support import events as e
 from support.backends import Backend
+from support.queue_tools import owed
 from support.simulation_event_calls import EventCalls
 from support.simulation_judge import Judge
 from support.simulation_network import Loss
@@ -220,10 +221,7 @@ class Simulation:
         """Within a few intervals, and as long as the leases of the dead last."""
         stage, promises = self.stage, self.stage.promises
         needing = promises.needing
-        (owed,) = await stage.world.connection.execute(
-            ("ZRANGE", stage.world.connection.keys.owed, 0, -1)
-        )
-        steps = [member.decode() for member in owed if b"/" in member]
+        steps = [each for each in await owed(stage.world, "") if "/" in each]
         before = promises.deliveries.copy()
         interval = stage.world.config.sweep_interval
         await self._work_for(

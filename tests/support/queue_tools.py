@@ -7,6 +7,7 @@ from typing import Any
 
 from redis_world import RedisWorld
 from redis_world.queue import FollowUp, Message
+from redis_world.rows import pairs, step_fields
 
 TOPIC = "__wkf_workflow_"
 NAME = "__wkf_workflow_orders"
@@ -94,7 +95,18 @@ async def owed(world: RedisWorld, run_id: str) -> list[str]:
     """What in the run's partition is owed a message: runs, and `<run>/<step>`."""
     keys = world.connection.partitions.of(run_id)
     (found,) = await world.connection.execute(("ZRANGE", keys.owed, 0, -1))
-    return [member.decode() for member in found]
+    owed: list[str] = []
+    for name in map(bytes.decode, found):
+        (found,) = await world.connection.execute(("HGETALL", keys.of_run(name).run))
+        # memory:// answers with a mapping.
+        fields = found if isinstance(found, dict) else pairs(found)
+        owed += [name] if fields[b"owed"].partition(b" ")[0] else []
+        owed += [
+            f"{name}/{field.removeprefix(b'step:').decode()}"
+            for field, record in fields.items()
+            if field.startswith(b"step:") and b"owed" in step_fields(record)
+        ]
+    return owed
 
 
 async def outcome(call: Awaitable[Any]) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from redis_world.keys import SCHEMA
 from support.serving import serving
 
 __all__ = ["FakeServer", "Reply", "bulk", "fake_server", "healthy"]
@@ -38,7 +39,7 @@ def healthy(
         case [b"SCRIPT", *_]:
             return bulk("0" * 40)
         case [b"EVALSHA" | b"EVAL", *_]:
-            return b"*3\r\n" + bulk("OK") + bulk("1") + bulk("1")
+            return b"*3\r\n" + bulk("OK") + bulk(str(SCHEMA)) + bulk("1")
         case _:
             return OK
 

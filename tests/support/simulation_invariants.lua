@@ -9,7 +9,7 @@
 
 local base, serialized = ARGV[1], ARGV[2] == '1'
 local PLACES = { 'due', 'leased', 'held', 'dead' }
-local ENDED = { completed = true, failed = true, cancelled = true }
+local ENDED = { c = true, f = true }
 local FIELDS = { 'run', 'kind', 'step', 'key', 'receipt', 'reason', 'attempt', 'failures', 'lost',
   'enqueued_at', 'due_at', 'died_at', 'postponed', 'postponed_since' }
 
@@ -118,7 +118,37 @@ for _, status in ipairs({ 'pending', 'running' }) do
     run_of(run_id).live = true
   end
 end
-local owed, parked = scores('owed'), scores('parked')
+local in_owed, parked = scores('owed'), scores('parked')
+
+-- What is owed: a run its wake, or as `<run>/<step>` a step its message.
+local owed, steps_of = {}, {}
+for run_id in pairs(runs) do
+  local fields = pairs_of(redis.call('HGETALL', base .. 'run:' .. escape(run_id)))
+  local wake, count = string.match(fields.owed or '', '^(%d*) (%d+)$')
+  if wake and wake ~= '' then
+    owed[run_id] = wake
+  end
+  local steps, owing = {}, 0
+  for place = 1, tonumber(fields.steps or '0') do
+    local step_id = fields['steps:' .. place]
+    local words = {}
+    for word in string.gmatch(fields['step:' .. step_id], '%S+') do
+      words[#words + 1] = word
+    end
+    steps[place] = { id = step_id, status = words[1] }
+    if words[13] ~= '-' then
+      owed[run_id .. '/' .. step_id] = words[13]
+      owing = owing + 1
+    end
+  end
+  steps_of[run_id] = steps
+  if runs[run_id].live and owing ~= tonumber(count or '0') then
+    tell(run_id, 'owes', count or '0', 'steps their message, and in truth', owing)
+  end
+  if runs[run_id].live and (wake ~= nil) ~= (in_owed[run_id] ~= nil) then
+    tell(run_id, 'is', in_owed[run_id] and 'in' or 'not in', 'owed, and owes', fields.owed or '')
+  end
+end
 
 -- -- messages -------------------------------------------------------------------------------
 
@@ -252,9 +282,8 @@ local function judge_steps(run_id, run)
   if not run.live then
     return
   end
-  local prefix = base .. 'run:' .. escape(run_id)
-  for _, step in ipairs(redis.call('ZRANGE', prefix .. ':steps', 0, -1)) do
-    local status = redis.call('HGET', prefix .. ':step:' .. escape(step), 'status')
+  for _, each in ipairs(steps_of[run_id] or {}) do
+    local step, status = each.id, each.status
     local is_owed = owed[run_id .. '/' .. step]
     -- A step that was started lazily is the matter of the replay that runs it.
     if not ENDED[status] and not run.steps[step] and not is_owed
@@ -294,10 +323,9 @@ for run_id in pairs(parked) do
     tell(run_id, 'is parked and is no live run')
   end
 end
-for member in pairs(owed) do
-  local run_id = string.match(member, '^[^/]*')
+for run_id in pairs(in_owed) do
   if redis.call('EXISTS', base .. 'run:' .. escape(run_id)) == 0 then
-    tell(member, 'is owed, and there is no such run')
+    tell(run_id, 'is owed, and there is no such run')
   end
 end
 for i = 3, #ARGV do

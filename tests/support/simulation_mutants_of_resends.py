@@ -81,8 +81,8 @@ RESENDS: Final[dict[str, Mutant]] = {
         says=", then evnt_",
     ),
     "an end of a step that is sent again is refused": mutant(
-        "lib/step",
-        ("    if not own then\n      return refusal", "    if true then\n      return refusal"),
+        "events/step_completed",
+        ("if not own then", "if true then"),
         seed=10,
         operations=20,
         says="OK, and then None",

@@ -114,7 +114,7 @@ MUTANTS: Final[dict[str, TokenMutant]] = {
         protocol=('if state == b"DEAD":', 'if state != b"LIVE":'),
     ),
     "the fence lets its own number through": TokenMutant(
-        1, 250, LOST,
+        12, 250, LOST,
         script=(
             "events/hook_created",
             "tonumber(revoked) >= tonumber(detail)",
@@ -122,7 +122,7 @@ MUTANTS: Final[dict[str, TokenMutant]] = {
         ),
     ),
     "the fence lets everybody through": TokenMutant(
-        1, 250, LOST,
+        12, 250, LOST,
         script=("events/hook_created", "if revoked and", "if false and"),
     ),
     "a retained hook counts as dead": TokenMutant(

@@ -465,6 +465,13 @@ def drop(place: int, key: str = RUN.events) -> Damage:
     return lambda client: rewrite(client, key, lambda at, _: at != place)
 
 
+def _not_owed(record: Any) -> str:
+    """The record of a step, without since when it is owed its message."""
+    words = record.decode().split(" ")
+    words[12] = "-"
+    return " ".join(words)
+
+
 BASE: Final = KEYS.base
 OUT, WRITERS = RUN.stream("out"), RUN.writers("out")
 TOKEN: Final = KEYS.token("t1")
@@ -505,7 +512,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         do("persist", KEYS.of_run(HEALTH).stream("health")),
         f"run:{HEALTH}:stream:health belongs to a missing run, and does not expire",
     ),
-    "another schema": (do("hset", KEYS.meta, "schema", "2"), "meta: schema is 2, and must be 1"),
+    "another schema": (do("hset", KEYS.meta, "schema", "1"), "meta: schema is 1, and must be 2"),
     "no partitions": (do("hdel", KEYS.meta, "partitions"), "meta: partitions is absent"),
     # The log.
     "a gap": (drop(3), f"{MAIN}:events: entry 0-4 is where 0-3 must be"),
@@ -596,7 +603,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     ),
     "no payload": (
         at_slot("hdel", RUN.payloads, "step_created", "begun"),
-        f"run:{MAIN}:step:begun: input_slot is ",
+        f"run:{MAIN}: step:begun: input_slot is ",
     ),
     # Entities; of their fields, tests below change each.
     "another context": (
@@ -608,11 +615,18 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         f"run:{MAIN}: its execution_context can't be read",
     ),
     "another attribute": (do("hset", RUN.attributes, "z", "1"), f"{MAIN}:attributes: z is '1'"),
-    "no step": (do("delete", RUN.step(ODD)), ":step:a%2Fb%3A%C3%BC%20%25 is missing"),
+    "no step": (do("hdel", RUN.run, f"step:{ODD}"), f"run:{MAIN}: step:{ODD} is missing"),
     "an unknown step": (
-        do("hset", RUN.step("x"), "a", "1"),
-        ":step:x belongs to no step of the log",
+        lambda c: c.hset(RUN.run, "step:x", c.hget(RUN.run, "step:made")),
+        f"run:{MAIN}: step:x belongs to no step of the log",
     ),
+    "no record of a step": (
+        do("hset", RUN.run, "step:made", "p 0"),
+        f"run:{MAIN}: step:made is 'p 0', which is not a record of a step",
+    ),
+    "one step too many": (do("hincrby", RUN.run, "steps", 1), f"run:{MAIN}: steps is "),
+    "another length": (do("hincrby", RUN.run, "length", 1), f"run:{MAIN}: length is "),
+    "messages that are not noted": (do("hdel", RUN.run, "queued"), f"run:{MAIN}: queued is abs"),
     "an unknown hook": (
         do("hset", RUN.hook("gone"), "a", "1"),
         ":hook:gone belongs to no hook that is",
@@ -625,7 +639,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         do("hset", KEYS.of_run(DONE).wait_states, "wait_1", "x"),
         f"run:{DONE}:wait_states: wait_1 is 'x', by the log absent",
     ),
-    "a step in no order": (do("zrem", RUN.steps, "made"), f"{MAIN}:steps: made is missing"),
+    "a step in no order": (do("hdel", RUN.run, "steps:1"), f"run:{MAIN}: steps:1 is absent"),
     "a hook in another slot": (
         do("zadd", RUN.hooks, {"open": 2}),
         f"{MAIN}:hooks: open has score 2, not ",
@@ -778,10 +792,24 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         lambda c: c.zadd(KEYS.lost, {f"n/{c.hget(RUN.queue, 'wake').decode()}": 1}),
         "is there",
     ),
-    "a debt of no run": (do("zadd", KEYS.owed, {"x/y/z": 1}), "owed: x/y/z belongs to a missing"),
+    "a debt of no run": (do("zadd", KEYS.owed, {"x": 1}), "owed: x is not a live run"),
+    "a debt of a finished run": (
+        do("hset", KEYS.of_run(DONE).run, "owed", "1 0"),
+        f"run:{DONE}: owed: '1 0', but the run is over",
+    ),
+    "a debt that nobody finds": (do("zrem", KEYS.owed, MAIN), f"owed: {MAIN} is missing"),
+    "a debt that is found too late": (
+        do("zadd", KEYS.owed, {MAIN: 9e15}),
+        f"owed: {MAIN} has score 9000000000000000, later than ",
+    ),
+    "a debt too many": (do("hset", RUN.run, "owed", " 9"), f"run:{MAIN}: owed: ' 9', but"),
+    "no debt": (
+        do("hset", KEYS.of_run(PENDING).run, "owed", ""),
+        f"owed: {PENDING} must not be in it",
+    ),
     "a step without a message": (
-        do("zrem", KEYS.owed, f"{MAIN}/begun"),
-        f"run:{MAIN}:step:begun is not over, and has no message",
+        lambda c: c.hset(RUN.run, "step:begun", _not_owed(c.hget(RUN.run, "step:begun"))),
+        f"run:{MAIN}: step:begun is not over, and has no message",
     ),
 }
 
@@ -885,20 +913,35 @@ async def test_nothing_may_be_added_to_a_sorted_set_or_get_another_score(rich: R
     assert unnoticed == {
         f"queue:{TOPIC}:leased scores",
         "parked scores",
-        "owed scores",
         "finished scores",
         f"run:{HEALTH}:streams more",
     }
 
 
+@pytest.mark.parametrize("name", ["done", "again", ODD])
+async def test_no_word_of_a_steps_record_may_change(rich: Rich, name: str) -> None:
+    words = rich.keys[RUN.run][1][f"step:{name}".encode()].decode().split(" ", 13)
+    for place, word in enumerate(words):
+        if place == 12 and word != "-":
+            # Since when it waits stands nowhere else.
+            continue
+        other = {"-": "7", "p": "r", "r": "p", "c": "f", "f": "c"}.get(word, f"{word}1")
+        record = " ".join([*words[:place], other, *words[place + 1 :]])
+        found = await rich.damage("hset", RUN.run, f"step:{name}", record)
+        # Since when it is owed its message is told of the run.
+        told = f"{MAIN}: owed: " if place == 12 else f"{MAIN}: step:{name}: "
+        assert [each for each in found if told in each], (place, found)
+
+
 @pytest.mark.parametrize(
     "key",
-    [RUN.run, RUN.attributes, RUN.claims, RUN.wait_states, RUN.hook("open")]
-    + [RUN.step(name) for name in ("done", "again", ODD)],
+    [RUN.run, RUN.attributes, RUN.claims, RUN.wait_states, RUN.hook("open")],
     ids=lambda key: key.removeprefix(RUN.run),
 )
 async def test_no_field_of_an_entity_may_change_or_go_or_come(rich: Rich, key: str) -> None:
-    fields = [field.decode() for field in rich.keys[key][1]]
+    # Records of steps, and what tells of more than the log, are other tests' matter.
+    left = ("length", "owed", "queued", "steps", "step:")
+    fields = [field.decode() for field in rich.keys[key][1] if not field.decode().startswith(left)]
     optional = {"execution_context"}
     changed = await rich.damage("hset", key, None, None, dict.fromkeys([*fields, "more"], "x"))
     gone = await rich.damage("hdel", key, *fields[1:])

@@ -41,7 +41,6 @@ KEYS: Final = Keys("ns")
 OF_LUA: Final[dict[str, tuple[int, Callable[..., str]]]] = {
     "escape": (1, escape),
     "run_key": (1, lambda run: KEYS.of_run(run).run),
-    "step_key": (2, lambda run, step: KEYS.of_run(run).step(step)),
     "hook_key": (2, lambda run, hook: KEYS.of_run(run).hook(hook)),
     "hook_runs_key": (1, KEYS.hook_runs),
     "token_key": (1, KEYS.token),
@@ -72,7 +71,6 @@ OF_LUA: Final[dict[str, tuple[int, Callable[..., str]]]] = {
     "events_key": (1, lambda run: KEYS.of_run(run).events),
     "claims_key": (1, lambda run: KEYS.of_run(run).claims),
     "ops_key": (1, lambda run: KEYS.of_run(run).ops),
-    "steps_key": (1, lambda run: KEYS.of_run(run).steps),
     "worker_channel": (2, KEYS.worker_channel),
 }
 """Function of the Lua library -> how many texts it takes after the base, and Python's twin."""
@@ -138,8 +136,8 @@ def known_keys(keys: Keys) -> str:
         keys.topic("__sleepy_wkf_workflow_", "sleepers"),
         *(keys.topic("__dead_wkf_workflow_", part) for part in ("due", "leased", "dead")),
         *(keys.message(TOPIC, some), keys.idempotency(TOPIC, some, some)),
-        *(run.run, run.attributes, run.events, run.payloads, run.claims, run.steps),
-        *(run.step(some), run.hooks, run.hook(some), run.waits, run.wait_states),
+        *(run.run, run.attributes, run.events, run.payloads, run.claims),
+        *(run.hooks, run.hook(some), run.waits, run.wait_states),
         *(run.streams, run.stream(some), run.writers(some), run.queue, run.held),
         *(run.ops, keys.owed, keys.parked, keys.finished, keys.retained, keys.cleaning),
         *(keys.token_numbers, keys.reservations, keys.releases, keys.lost),

@@ -14,12 +14,12 @@ import redis.exceptions
 
 from redis_world.connection.sender import scan
 from redis_world.errors import NamespaceNotFoundError
-from redis_world.keys import SCHEMA
+from redis_world.keys import ROOT
 
 __all__ = ["Namespaces", "list_namespaces", "no_such_namespace"]
 
-_PATTERN: Final = f"{{*}}:v{SCHEMA}:meta"
-_META: Final = re.compile(rb"\{([A-Za-z0-9_.-]{1,64})\}:v%d:meta" % SCHEMA)
+_PATTERN: Final = f"{{*}}:{ROOT}:meta"
+_META: Final = re.compile(rb"\{([A-Za-z0-9_.-]{1,64})\}:%b:meta" % ROOT.encode())
 _SEARCH_SECONDS: Final = 2.0
 """A server may have millions of keys, and Redis has no index of namespaces."""
 _SHOWN: Final = 10

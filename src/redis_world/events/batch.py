@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -14,6 +15,7 @@ from redis_world.errors import InvalidEventError, WorldError
 from redis_world.events.request import Call, Request
 from redis_world.events.validation import parse_event, validate_event
 from redis_world.keys import RunKeys
+from redis_world.lua import default_library
 from redis_world.models import (
     BaseEvent,
     BatchEvent,
@@ -30,18 +32,19 @@ __all__ = ["Batch", "Item", "parse_batch"]
 
 MAX_BATCH_EVENTS: Final = 128
 
-_EXTRA: Final[Mapping[str, str | None]] = {
-    "run_completed": None,
-    "run_failed": "error_code",
-    "step_created": "step_name",
-    "step_started": None,
-    "step_completed": None,
-    "step_failed": None,
-    "step_retrying": "retry_after",
-    "wait_created": "resume_at",
-    "wait_completed": None,
-}
-"""What may be in a batch, and the argument that its own script has besides those of all."""
+_MAY_BE_THERE: Final = frozenset(
+    {
+        "run_completed",
+        "run_failed",
+        "step_created",
+        "step_started",
+        "step_completed",
+        "step_failed",
+        "step_retrying",
+        "wait_created",
+        "wait_completed",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def parse_batch(events: Sequence[BatchEvent | BaseEvent | Mapping[str, Any]]) ->
         entity = (kind.partition("_")[0], correlation_id)
         if entity[0] == "run":
             entity = ("run", "")
-        if kind not in _EXTRA:
+        if kind not in _MAY_BE_THERE:
             raise InvalidEventError(f"eventType {shown(kind)} can't be in a batch")
         if entity in seen and (seen[entity], kind) != ("step_created", "step_started"):
             raise InvalidEventError(
@@ -181,8 +184,8 @@ class Batch:
                 self._keys_of(keys.of_run(self._run_id)),
                 {
                     "base": keys.base,
-                    "outbox": outbox,
-                    "op": self._op,
+                    "batch_outbox": outbox,
+                    "batch_op": self._op,
                     "run_id": self._run_id,
                     "resolve_data": resolve_data,
                     "max_events": self._calls[0][0].max_events,
@@ -207,7 +210,6 @@ class Batch:
             "events": run.events,
             "payloads": run.payloads,
             "ops": run.ops,
-            "steps": run.steps,
             "waits": run.waits,
             "wait_states": run.wait_states,
         }
@@ -216,24 +218,24 @@ class Batch:
         creations: dict[str, int] = {}
         args: list[Any] = []
         for place, (request, call) in enumerate(self._calls, start=1):
-            kind, common = request.event.event_type, request.common()
+            kind = request.event.event_type
             if kind == "step_created":
                 creations[request.correlation_id] = place
             # 0 where the creation is refused by itself, and does not come so far.
             is_born_running = place - 1 in self._born_running
             creation = creations.get(request.correlation_id, 0) if is_born_running else None
-            extra = _EXTRA[kind]
-            args += [
-                kind,
-                common["correlation_id"],
-                common["spec_version"],
-                common["occurred_at"],
-                call.args["data"],
-                call.args.get("payload", b""),
-                "" if extra is None else call.args[extra],
-                "" if creation is None else str(creation),
-            ]
+            own = [call.args[name] for name in _own_names(call.script)]
+            args += [kind, request.correlation_id, "" if creation is None else str(creation)]
+            args += [str(len(own)), *own]
         return args
+
+
+@cache
+def _own_names(script: str) -> tuple[str, ...]:
+    """The arguments of an event's script that the one of batches does not name."""
+    library = default_library()
+    others = library["events/batch"].names
+    return tuple(name for name in library[script].args if name not in others)
 
 
 def _read(request: Request, call: Call, reply: Sequence[Any]) -> BatchItemResult:

@@ -191,6 +191,7 @@ def attr_set(request: Request) -> Call:
         keys={**_run_keys(request), "claims": run.claims, "ops": run.ops},
         args={
             **request.common(),
+            "run_id": request.run_id,
             "data": stored,
             "resolve_data": request.resolve_data,
             "max_events": request.max_events,

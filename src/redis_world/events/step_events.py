@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redis_world.codec import encode_data, to_ms
@@ -16,27 +16,21 @@ from redis_world.models import (
     StepStartedData,
     StepStartedEvent,
 )
-from redis_world.rows import changed_step
+from redis_world.rows import step_from
 
 __all__ = ["step_created", "step_ended", "step_retrying", "step_started"]
 
 
 def _step_keys(request: Request) -> dict[str, str]:
     run = request.run
-    return {
-        "run": run.run,
-        "events": run.events,
-        "payloads": run.payloads,
-        "step": run.step(request.correlation_id),
-    }
+    return {"run": run.run, "events": run.events, "payloads": run.payloads}
 
 
-def _step(request: Request, reply: Sequence[Any], changes: Mapping[bytes, bytes | None]) -> Step:
-    return changed_step(
+def _step(request: Request, reply: Sequence[Any]) -> Step:
+    return step_from(
         request.run_id,
         request.correlation_id,
         reply[4],
-        {**changes, b"updated_at": reply[2]},
         request.resolve_data,
         request.own_payload(reply[1]),
     )
@@ -68,7 +62,7 @@ def step_created(request: Request) -> Call:
     stored, payload = request.split(data)
     return Call(
         script="events/step_created",
-        keys={**_step_keys(request), "steps": request.run.steps},
+        keys=_step_keys(request),
         args={
             **request.common(),
             "run_id": request.run_id,
@@ -100,15 +94,16 @@ def step_started(request: Request) -> Call:
     def read(reply: Sequence[Any]) -> EventResult:
         return result_of(
             event=request.stored_event(reply[1], reply[2], event_data=rest),
-            step=_step(request, reply, {b"status": b"running", b"retry_after": None}),
+            step=_step(request, reply),
             step_created=True if lazy else None,
         )
 
     return Call(
         script="events/step_started",
-        keys={**_step_keys(request), "ops": request.run.ops, "steps": request.run.steps},
+        keys={**_step_keys(request), "ops": request.run.ops},
         args={
             **request.common(),
+            "run_id": request.run_id,
             "data": stored if rest is not None else b"",
             "resolve_data": request.resolve_data,
             "max_events": request.max_events,
@@ -122,45 +117,30 @@ def step_started(request: Request) -> Call:
     )
 
 
-def _change(
-    request: Request,
-    keys: Mapping[str, str],
-    args: Mapping[str, str],
-    changes: Callable[[bytes], Mapping[bytes, bytes | None]],
-) -> Call:
-    """A call that changes a step; `changes` are those at a time, but for what the reply tells."""
+def _change(request: Request, keys: Mapping[str, str], args: Mapping[str, str]) -> Call:
+    """A call that changes a step."""
     stored, payload = request.split(request.event.event_data)
-
-    def read(reply: Sequence[Any]) -> EventResult:
-        return result_of(
-            event=request.stored_event(reply[1], reply[2]),
-            step=_step(request, reply, changes(reply[2])),
-        )
-
     return Call(
         script=f"events/{request.event.event_type}",
         keys={**_step_keys(request), **keys},
         args={
             **request.common(),
+            "run_id": request.run_id,
             "data": stored,
             "payload": payload,
             "resolve_data": request.resolve_data,
             **args,
         },
-        read=read,
+        read=lambda reply: result_of(
+            event=request.stored_event(reply[1], reply[2]), step=_step(request, reply)
+        ),
         entity_id=request.correlation_id,
     )
 
 
 def step_ended(request: Request) -> Call:
     """Complete or fail a step."""
-    status = b"completed" if request.event.event_type == "step_completed" else b"failed"
-    return _change(
-        request,
-        {},
-        {"run_id": request.run_id},
-        lambda at: {b"status": status, b"completed_at": at},
-    )
+    return _change(request, {}, {})
 
 
 def step_retrying(request: Request) -> Call:
@@ -169,9 +149,4 @@ def step_retrying(request: Request) -> Call:
     data = request.event.event_data
     assert data is not None
     retry_after = "" if data.retry_after is None else str(to_ms(data.retry_after))
-    return _change(
-        request,
-        {"ops": request.run.ops},
-        {"retry_after": retry_after},
-        lambda _: {b"status": b"pending", b"retry_after": retry_after.encode() or None},
-    )
+    return _change(request, {"ops": request.run.ops}, {"retry_after": retry_after})

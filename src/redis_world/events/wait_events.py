@@ -33,7 +33,7 @@ def _wait_call(request: Request, keys: dict[str, str], args: dict[str, Any]) -> 
             "wait_states": run.wait_states,
             **keys,
         },
-        args={**request.common(), "data": stored, **args},
+        args={**request.common(), "run_id": request.run_id, "data": stored, **args},
         read=lambda reply: _wait_result(request, reply),
         entity_id=request.correlation_id,
     )

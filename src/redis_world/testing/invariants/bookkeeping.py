@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from redis_world.keys import RunKeys
+from redis_world.testing.invariants.entities import step_of
 from redis_world.testing.invariants.fold import Fold
 from redis_world.testing.invariants.fold_entities import ENDED
 from redis_world.testing.invariants.messages import Messages, RunMessages
 from redis_world.testing.invariants.snapshot import Hash, Snapshot, text
 
 __all__ = ["violations_of_bookkeeping", "violations_of_wake_sources"]
+
+_OWED: Final = re.compile(r"(\d*) (\d+)")
+"""The field `owed` of a run: since when it is owed a wake, how many steps their message."""
 
 
 def violations_of_bookkeeping(
@@ -109,26 +116,72 @@ def violations_of_wake_sources(
     A live run has an outstanding message or is parked, a step a message or a debt; what has dead
     letters waits for its operator.
     """
-    owed, parked = snapshot.zset("owed"), snapshot.zset("parked")
-    wrong = [
-        f"owed: {member} belongs to a missing run"
-        for member in owed
-        if not snapshot.is_run(member.partition("/")[0])
-        and not snapshot.is_cleaning("run", member.partition("/")[0])
-    ]
+    parked = snapshot.zset("parked")
     live = {run_id for run_id in snapshot.run_ids if snapshot.is_live(run_id)}
     idle = {run_id for run_id in live if not messages.of_run[run_id].outstanding}
-    wrong += (f"parked: {run_id} is missing" for run_id in sorted(idle - {*parked}))
+    wrong = [f"parked: {run_id} is missing" for run_id in sorted(idle - {*parked})]
     wrong += (f"parked: {run_id} must not be in it" for run_id in sorted({*parked} - idle))
+    owed = {run_id: _owed(snapshot.hash("run", run_id)) for run_id in snapshot.run_ids}
+    wrong += _of_owed(snapshot, live, owed)
     for run_id in sorted(live):
         real = messages.of_run[run_id]
+        key = RunKeys("", run_id).run
+        if real.outstanding + real.dead and not snapshot.hash("run", run_id).get("queued"):
+            wrong.append(f"{key}: queued is absent, and it has messages")
         steps = folds[run_id].entities.steps if run_id in folds else {}
         for step_id, step in steps.items():
             # A step that was started lazily is the matter of the replay that runs it.
             is_open = step.fields["status"] not in ENDED and not step.is_lazy
-            is_seen_to = real.steps.get(step_id) or real.dead or f"{run_id}/{step_id}" in owed
+            is_seen_to = real.steps.get(step_id) or real.dead or step_id in owed[run_id].steps
             if is_open and not is_seen_to:
-                wrong.append(
-                    f"{RunKeys('', run_id).step(step_id)} is not over, and has no message"
-                )
+                wrong.append(f"{key}: step:{step_id} is not over, and has no message")
     return wrong
+
+
+class _Owed(NamedTuple):
+    """What a run is owed: since when a wake, if it is, and the messages of which steps."""
+
+    field: str
+    wake: float | None
+    step_count: int
+    steps: dict[str, float]
+
+
+def _owed(run: Hash) -> _Owed:
+    field = text(run.get("owed", b""))
+    match = _OWED.fullmatch(field)
+    wake, count = match.groups() if match else ("", 0)
+    steps: dict[str, float] = {}
+    for name, record in run.items():
+        if name.startswith("step:"):
+            # What is no record is told elsewhere.
+            with contextlib.suppress(KeyError, ValueError):
+                if (since := step_of(record).get("owed")) is not None:
+                    steps[name.removeprefix("step:")] = float(since)
+    return _Owed(field, float(wake) if wake else None, int(count), steps)
+
+
+def _of_owed(
+    snapshot: Snapshot, live: Collection[str], owed: Mapping[str, _Owed]
+) -> Iterable[str]:
+    """A live run tells what it is owed, and the index has it, by no later a time."""
+    index = snapshot.zset("owed")
+    for run_id in sorted({*index} - {*live}):
+        yield f"owed: {run_id} is not a live run"
+    for run_id in sorted(owed):
+        of_run = owed[run_id]
+        key = RunKeys("", run_id).run
+        if run_id not in live:
+            if of_run.field:
+                yield f"{key}: owed: {of_run.field!r}, but the run is over"
+            continue
+        if of_run.field and not _OWED.fullmatch(of_run.field):
+            yield f"{key}: owed: {of_run.field!r}, which this World never writes"
+        if of_run.step_count != len(of_run.steps):
+            steps = ", ".join(sorted(of_run.steps))
+            yield f"{key}: owed: {of_run.field!r}, but the steps without a message are {steps!r}"
+        times = [*of_run.steps.values(), *([] if of_run.wake is None else [of_run.wake])]
+        if bool(times) != (run_id in index):
+            yield f"owed: {run_id} {'is missing' if times else 'must not be in it'}"
+        elif times and index[run_id] > min(times):
+            yield f"owed: {run_id} has score {index[run_id]:.0f}, later than {min(times):.0f}"

@@ -8,14 +8,17 @@ from typing import Any, Final
 from redis_world.codec import decode_data
 from redis_world.errors import WorldError
 from redis_world.keys import RunKeys
+from redis_world.rows import step_fields
 from redis_world.testing.invariants.fold import Fold
 from redis_world.testing.invariants.fold_entities import Folded
 from redis_world.testing.invariants.logs import Entry
 from redis_world.testing.invariants.snapshot import Hash, Scores, Snapshot, text
 
-__all__ = ["compare_scores", "violations_of_entities"]
+__all__ = ["compare_scores", "step_of", "violations_of_entities"]
 
 _ABSENT: Final = "absent"
+_BESIDE: Final = {"execution_context", "length", "owed", "queued", "steps"}
+"""Fields of a run that are no matter of what its log says of it alone."""
 
 
 def violations_of_entities(
@@ -29,12 +32,11 @@ def violations_of_entities(
     stored_hooks = snapshot.names("run:hook", run_id)
     fold.settle_hooks(stored_hooks, snapshot.now, is_cleaning=is_cleaning)
     return [
-        *_of_run(keys.run, snapshot.hash("run", run_id), fold),
+        *_of_run(keys.run, snapshot.hash("run", run_id), fold, log),
         *_compare(keys.attributes, fold.attributes, snapshot.hash("run:attributes", run_id)),
-        *compare_scores(keys.steps, _slots(entities.steps), snapshot.zset("run:steps", run_id)),
-        *_of_hashes(snapshot, "run:step", run_id, entities.steps, fold),
+        *_of_steps(keys.run, snapshot.hash("run", run_id), entities.steps, fold),
         *compare_scores(keys.hooks, _slots(entities.hooks), snapshot.zset("run:hooks", run_id)),
-        *_of_hashes(snapshot, "run:hook", run_id, entities.hooks, fold),
+        *_of_hooks(snapshot, run_id, entities.hooks, fold),
         *compare_scores(keys.waits, _slots(entities.waits), snapshot.zset("run:waits", run_id)),
         *_compare(keys.wait_states, waits, snapshot.hash("run:wait_states", run_id)),
         *_compare(keys.claims, entities.claims, _without_fences(snapshot, run_id)),
@@ -42,10 +44,17 @@ def violations_of_entities(
     ]
 
 
-def _of_run(key: str, stored: Hash, fold: Fold) -> Iterable[str]:
+def _of_run(key: str, stored: Hash, fold: Fold, log: Collection[Entry]) -> Iterable[str]:
     """The run's hash; its execution context is a copy of the one in the log, newly encoded."""
-    rest = {name: value for name, value in stored.items() if name != "execution_context"}
+    rest = {
+        name: value
+        for name, value in stored.items()
+        if name not in _BESIDE and not name.startswith(("step:", "steps:"))
+    }
     yield from _compare(key, fold.fields, rest)
+    length, last = text(stored.get("length", b"absent")), max(entry.slot for entry in log)
+    if length != str(last):
+        yield f"{key}: length is {length}, and the last slot of the log {last}"
     context: Any = None
     if "execution_context" in stored:
         try:
@@ -58,24 +67,64 @@ def _of_run(key: str, stored: Hash, fold: Fold) -> Iterable[str]:
         yield f"{key}: execution_context is {context}, by the log {fold.execution_context}"
 
 
-def _of_hashes(
-    snapshot: Snapshot, kind: str, run_id: str, folded: Mapping[str, Folded], fold: Fold
+def _of_steps(key: str, stored: Hash, folded: Mapping[str, Folded], fold: Fold) -> Iterable[str]:
+    """The steps in the run's hash: how many, in which order, and the record of each."""
+    count, expected = text(stored.get("steps", b"0")), str(len(folded))
+    if count != expected:
+        yield f"{key}: steps is {count}, by the log {expected}"
+    in_order = sorted(folded, key=lambda step_id: folded[step_id].slot)
+    order = {f"steps:{place}": step_id.encode() for place, step_id in enumerate(in_order, 1)}
+    yield from _compare(key, order, _beginning(stored, "steps:"))
+    records = _beginning(stored, "step:")
+    for name in sorted({*records} - {f"step:{step_id}" for step_id in folded}):
+        yield f"{key}: {name} belongs to no step of the log"
+    for step_id in sorted(folded):
+        name = f"step:{step_id}"
+        if name not in records:
+            yield f"{key}: {name} is missing"
+            continue
+        try:
+            fields = step_of(records[name])
+        except (KeyError, ValueError):
+            yield f"{key}: {name} is {text(records[name])!r}, which is not a record of a step"
+            continue
+        # Since when it is owed its message is no matter of the log.
+        fields.pop("owed", None)
+        by_log = folded[step_id].fields
+        if "expired_at" in fold.fields:
+            fields, by_log = _without_signs(fields), _without_signs(by_log)
+        yield from _compare(f"{key}: {name}", by_log, fields)
+
+
+def _beginning(stored: Hash, prefix: str) -> Hash:
+    return {name: value for name, value in stored.items() if name.startswith(prefix)}
+
+
+def step_of(record: bytes) -> Hash:
+    """The fields of a step's record.
+
+    Raises:
+        KeyError, ValueError: no World writes such a record.
+    """
+    return {text(name): value for name, value in step_fields(record).items()}
+
+
+def _of_hooks(
+    snapshot: Snapshot, run_id: str, folded: Mapping[str, Folded], fold: Fold
 ) -> Iterable[str]:
-    """The hashes of the steps or hooks of a run."""
-    keys = RunKeys("", run_id)
-    spell = keys.step if kind == "run:step" else keys.hook
-    for name in sorted({*folded, *snapshot.names(kind, run_id)}):
-        key, stored = spell(name), snapshot.hash(kind, run_id, name)
+    """The hashes of the hooks of a run."""
+    for name in sorted({*folded, *snapshot.names("run:hook", run_id)}):
+        key = RunKeys("", run_id).hook(name)
+        stored = snapshot.hash("run:hook", run_id, name)
         if name not in folded:
-            what = "step of the log" if kind == "run:step" else "hook that is live by the log"
-            yield f"{key} belongs to no {what}"
+            yield f"{key} belongs to no hook that is live by the log"
         elif not stored:
             yield f"{key} is missing"
         else:
             # Where the record of its token lies is no matter of its log.
             stored = {name: value for name, value in stored.items() if name != "token_partition"}
             if "expired_at" in fold.fields:
-                stored = _without_payloads(stored)
+                stored.pop("metadata_slot", None)
             yield from _compare(key, folded[name].fields, stored)
 
 
@@ -85,18 +134,13 @@ def _without_fences(snapshot: Snapshot, run_id: str) -> Hash:
     return {name: slot for name, slot in claims.items() if not name.startswith("revoked:")}
 
 
-def _without_payloads(stored: Hash) -> Hash:
-    """A hash of a run whose payloads are deleted, as it is by the log, which has none either."""
-    bare = {
-        name: value
-        for name, value in stored.items()
-        if name not in {"input_slot", "metadata_slot"}
-    }
+def _without_signs(step: Hash) -> Hash:
+    """A step of a run whose payloads are deleted, as it is by the log, which has none either."""
     # A minus says that there never was a payload at this slot.
-    for name in ("output_slot", "error_slot"):
-        if name in bare:
-            bare[name] = bare[name].removeprefix(b"-")
-    return bare
+    return {
+        name: value.removeprefix(b"-") if name.endswith("_slot") else value
+        for name, value in step.items()
+    }
 
 
 def _of_ops(key: str, stored: Hash, fold: Fold, log: Collection[Entry]) -> Iterable[str]:

@@ -87,9 +87,14 @@ def fold_step(entities: Entities, entry: Entry, *, run_is_over: bool) -> str | N
         return "is the outcome of a step that was not running when its run had ended"
     match entry.type:
         case "step_started":
-            _start(step, entry)
-            if not entry.is_second:
+            if not entry.is_second and (step.fields["attempt"], "error_slot" in step.fields) == (
+                b"0",
+                False,
+            ):
+                step.point("first", entry)
+            elif not entry.is_second:
                 entities.remember(entry)
+            _start(step, entry)
         case "step_retrying":
             _retry(step, entry)
             entities.remember(entry)
@@ -103,16 +108,14 @@ def fold_step(entities: Entities, entry: Entry, *, run_is_over: bool) -> str | N
 
 def _new_step(entry: Entry) -> Folded:
     fields = {
-        "step_id": entry.correlation_id.encode(),
         "step_name": entry.data["stepName"].encode(),
         "status": b"pending",
         "attempt": b"0",
         "spec_version": entry.spec,
         "created_at": entry.at,
         "updated_at": entry.at,
+        "input_slot": entry.stored_slot if entry.payload else b"-" + entry.stored_slot,
     }
-    if entry.payload:
-        fields["input_slot"] = entry.stored_slot
     return Folded(entry.slot, fields, entry.op)
 
 

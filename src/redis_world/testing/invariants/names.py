@@ -20,7 +20,6 @@ _RUN_PARTS: Final = {
     "payloads": "hash",
     "claims": "hash",
     "ops": "hash",
-    "steps": "zset",
     "hooks": "zset",
     "waits": "zset",
     "wait_states": "hash",
@@ -48,7 +47,6 @@ TYPES: Final = {
     "meta": "hash",
     "run": "hash",
     **{f"run:{part}": kind for part, kind in _RUN_PARTS.items()},
-    "run:step": "hash",
     "run:hook": "hash",
     "run:stream": "stream",
     "run:writers": "hash",
@@ -85,7 +83,7 @@ class KeyName(NamedTuple):
     Attributes:
         kind: one of `TYPES`.
         owner: the run that it belongs to, the topic, or the workflow's name.
-        name: of the step, hook, stream, message and so on; idempotency keys are
+        name: of the hook, stream, message and so on; idempotency keys are
             `<run>/<key>`, both escaped as they are in the key.
     """
 
@@ -130,7 +128,7 @@ def _of_run(run_id: str, parts: list[str]) -> KeyName | None:
             return KeyName("run", run_id)
         case [part] if part in _RUN_PARTS:
             return KeyName(f"run:{part}", run_id)
-        case ["step" | "hook" | "stream" as kind, name]:
+        case ["hook" | "stream" as kind, name]:
             return KeyName(f"run:{kind}", run_id, _unescape(name))
         case ["stream", name, "writers"]:
             return KeyName("run:writers", run_id, _unescape(name))

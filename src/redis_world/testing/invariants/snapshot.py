@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from redis_world.connection import Command, Connection
-from redis_world.keys import SCHEMA, Keys, pattern_of
+from redis_world.keys import ROOT, Keys, pattern_of
 from redis_world.testing.invariants.names import TYPES, KeyName, parse_key
 
 __all__ = ["Hash", "RawEntry", "Scores", "Snapshot", "read_snapshots", "text"]
@@ -147,7 +147,7 @@ async def read_snapshots(connection: Connection) -> list[Snapshot]:
     meta = connection.keys.meta
     for key in sorted({key async for key in connection.scan(pattern_of(namespace))}):
         spelled = text(key)
-        base, end, rest = spelled.partition(f":v{SCHEMA}:")
+        base, end, rest = spelled.partition(f":{ROOT}:")
         number = bases.get(base + end)
         if spelled == meta:
             known[key] = snapshots[0], KeyName("meta"), spelled

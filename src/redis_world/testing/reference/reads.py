@@ -220,12 +220,12 @@ class ReferenceSteps:
         """List the steps of a run in the order of their creation."""
         check_text(run_id)
         run = self._state.runs.get(run_id)
-        steps = [] if run is None else run.steps.values()
+        steps = [] if run is None else [*enumerate(run.steps.values(), start=1)]
         return make_page(
             "steps",
             steps,
-            place=lambda step: step.slot,
-            view=lambda step: step_view(step, resolve_data),
+            place=lambda step: step[0],
+            view=lambda step: step_view(step[1], resolve_data),
             limit=limit,
             cursor=cursor,
             sort_order=sort_order,

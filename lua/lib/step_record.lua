@@ -1,0 +1,74 @@
+-- @include lib/keys
+-- @include lib/later
+
+-- A step is one field of its run's hash: so its events look at the step and at its run by one
+-- command, and change both by one. `steps` of the hash is how many there are, and `steps:<n>` the
+-- id of the one that was created as the n-th.
+--
+-- The record is text, fields with a space between: status by its first letter, attempt, the slots
+-- of its creation, of its first start, its error and its output, spec version, when it was created,
+-- then the milliseconds from there to its start, its end, its last change, the time before which it
+-- must not start again, and the time since when it is owed its message; at last its name. `-` is
+-- for none. The slot of the first start is there where nothing but that start was before, and is
+-- how a repetition of it finds itself. A slot has a minus where there is no payload: that of the
+-- creation of a step without input, that of an outcome behind the end of a run whose user data is
+-- deleted.
+
+local STATUSES = { p = 'pending', r = 'running', c = 'completed', f = 'failed' }
+local RECORD = '^(%l) (%d+) (%S+) (%S+) (%S+) (%S+) (%d+) (%d+) (%S+) (%S+) (%S+) (%S+) (%S+) (.*)$'
+
+-- A slot of a record without its minus; nil for none.
+local function slot_of(text)
+  return string.match(text, '%d+')
+end
+
+local function step_field(step_id)
+  return 'step:' .. step_id
+end
+
+-- A slot or time of a record, empty for none.
+local function given(text)
+  return text == '-' and '' or text
+end
+
+local function time_of(created_at, distance)
+  return distance == '-' and '' or later(created_at, distance)
+end
+
+local function distance_of(created_at, time)
+  return time == '' and '-' or string.format('%.0f', tonumber(time) - tonumber(created_at))
+end
+
+-- A step from its record; what it lacks is empty.
+local function unpack_step(record)
+  local status, attempt, slot, first, error_slot, output_slot, spec, created_at, started, completed,
+    updated, retry_after, owed, name = string.match(record, RECORD)
+  return {
+    status = STATUSES[status], attempt = attempt, slot = slot, first = given(first),
+    error_slot = given(error_slot), output_slot = given(output_slot), spec = spec,
+    created_at = created_at, started_at = time_of(created_at, started),
+    completed_at = time_of(created_at, completed), updated_at = time_of(created_at, updated),
+    retry_after = time_of(created_at, retry_after), owed = time_of(created_at, owed), name = name,
+  }
+end
+
+local function or_none(text)
+  return text == '' and '-' or text
+end
+
+local function pack_step(step)
+  local from = step.created_at
+  return table.concat({
+    string.sub(step.status, 1, 1), step.attempt, step.slot, or_none(step.first),
+    or_none(step.error_slot), or_none(step.output_slot), step.spec, from,
+    distance_of(from, step.started_at), distance_of(from, step.completed_at),
+    distance_of(from, step.updated_at), distance_of(from, step.retry_after),
+    distance_of(from, step.owed), step.name,
+  }, ' ')
+end
+
+-- A step of a run by itself; nil for none.
+local function read_step(base, run_id, step_id)
+  local record = redis.call('HGET', run_key(base, run_id), step_field(step_id))
+  return record and unpack_step(record) or nil
+end
