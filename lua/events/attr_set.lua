@@ -24,7 +24,7 @@ local state, row = look_at_run(run, 'status')
 -- The run as it is after this event.
 local function reply_of(slot, time, sent)
   return { 'OK', slot, time, sent,
-    run_reply(row, redis.call('HGETALL', attributes), payloads, resolve_data) }
+    run_reply(row, redis.call('HGETALL', attributes), events, resolve_data) }
 end
 
 -- Refuse, unless this request itself has brought what refuses it.

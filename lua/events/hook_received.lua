@@ -6,8 +6,8 @@
 -- KEYS: run, events, payloads, claims, ops
 -- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
 --   resume_id, payload_digest, resolve_data, max_events
--- Returns: OK slot at message | REPEATED slot at message entry payload | RESUME_CONFLICT
---   hook-or-payload | HOOK_NOT_FOUND | RUN_EXPIRED status | RUN_NOT_FOUND |
+-- Returns: OK slot at message | REPEATED slot at message entry payloads, which are one or none |
+--   RESUME_CONFLICT hook-or-payload | HOOK_NOT_FOUND | RUN_EXPIRED status | RUN_NOT_FOUND |
 --   RUN_NOT_SUPPORTED version | LOG_FULL
 --
 -- @include lib/clock
@@ -39,8 +39,9 @@ if resume_id ~= '' then
       return { 'RESUME_CONFLICT', 'payload' }
     end
     local sent = entry.op == op and sent_along(base, outbox) or send_along(base, at, outbox)
-    local stored = resolve_data == 'all' and redis.call('HGET', payloads, first)
-    return { 'REPEATED', first, entry.at, sent, raw, stored }
+    local shows = resolve_data == 'all' and not state.expired_at
+    return { 'REPEATED', first, entry.at, sent, without_payload(raw),
+      shows and { first, entry.payload } or {} }
   end
 else
   local written, own = remembered(ops, events, op)

@@ -28,7 +28,7 @@ local state, row, started = look_at_run(run, 'started_slot')
 -- The run as it is now, which is what this event has made of it, or has found.
 local function reply_of(status, slot, time, sent, left)
   return { status, slot, time, sent,
-    run_reply(row, redis.call('HGETALL', attributes), payloads, resolve_data), left }
+    run_reply(row, redis.call('HGETALL', attributes), events, resolve_data), left }
 end
 
 local function refuse_creation()

@@ -22,11 +22,11 @@ if refusal then
   if not own then
     return refusal
   end
-  return step_reply(payloads, step, ended, own.at, sent_along(base, outbox), resolve_data)
+  return step_reply(events, state, step, ended, own.at, sent_along(base, outbox), resolve_data)
 end
 
--- Append. After the end of a run whose user data is deleted payloads are dropped.
-local keeps = keeps_payloads(run, state)
+-- Append. When the user data of its run is deleted the payload is dropped.
+local keeps = not state.expired_at
 local slot = append(events, payloads, {
   type = 'step_failed', at = at, spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = keeps and payload or '',
@@ -38,4 +38,4 @@ store_end_of_step(base, at, run, run_id, state, slot, correlation_id, step, 'fai
 
 -- Wake the run.
 local sent = send_outcome_along(base, at, outbox, run_id, state)
-return step_reply(payloads, step, slot, at, sent, resolve_data)
+return step_reply(events, state, step, slot, at, sent, resolve_data)

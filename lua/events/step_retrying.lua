@@ -19,15 +19,15 @@ local written, own, attempt, error_slot = remembered_attempt(ops, events, op)
 if own and step then
   show_as_it_was(step, 'pending', own.at, attempt, error_slot)
   step.retry_after = retry_after
-  return step_reply(payloads, step, written, own.at, sent_along(base, outbox), resolve_data)
+  return step_reply(events, state, step, written, own.at, sent_along(base, outbox), resolve_data)
 end
 local refusal = refuse_outcome(state, step)
 if refusal then
   return refusal
 end
 
--- Append. After the end of a run whose user data is deleted payloads are dropped.
-local keeps = keeps_payloads(run, state)
+-- Append. When the user data of its run is deleted the payload is dropped.
+local keeps = not state.expired_at
 local slot = append(events, payloads, {
   type = 'step_retrying', at = at, spec = spec_version, op = op, corr = correlation_id,
   occ = occurred_at, data = data, payload = keeps and payload or '',
@@ -38,4 +38,4 @@ step.status, step.retry_after, step.updated_at = 'pending', retry_after, at
 step.error_slot = (keeps and '' or '-') .. slot
 remember_attempt(ops, op, slot, step, is_terminal(state.status))
 store_step(base, at, run, run_id, state, slot, correlation_id, step)
-return step_reply(payloads, step, slot, at, send_along(base, at, outbox), resolve_data)
+return step_reply(events, state, step, slot, at, send_along(base, at, outbox), resolve_data)

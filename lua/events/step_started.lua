@@ -52,7 +52,7 @@ end
 local written, own, attempt, error_slot = written_before()
 if own then
   show_as_it_was(step, 'running', own.at, attempt, error_slot)
-  return step_reply(payloads, step, written, own.at, sent_along(base, outbox), resolve_data)
+  return step_reply(events, state, step, written, own.at, sent_along(base, outbox), resolve_data)
 end
 local refusal = refuse_run(state) or (is_lazy and refuse_lazy_start or refuse_start)()
 if refusal then
@@ -85,4 +85,4 @@ else
   end
   store_step(base, at, run, run_id, state, slot, correlation_id, step)
 end
-return step_reply(payloads, step, slot, at, send_along(base, at, outbox), resolve_data)
+return step_reply(events, state, step, slot, at, send_along(base, at, outbox), resolve_data)

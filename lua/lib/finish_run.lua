@@ -31,7 +31,7 @@ local function finish_again(...)
     sent = send_along(fields.base, at, fields.outbox)
   end
   return { 'OK', slot, at, sent,
-    run_reply(row, redis.call('HGETALL', keys.attributes), keys.payloads, fields.resolve_data,
+    run_reply(row, redis.call('HGETALL', keys.attributes), keys.events, fields.resolve_data,
       slot) }
 end
 
@@ -101,6 +101,6 @@ local function finish_run(keys, event, fields)
     forget_run(base, run_id)
   end
   redis.pcall('PUBLISH', done_channel(base, run_id), '')
-  return { 'OK', slot, at, sent, run_reply(row, attributes, keys.payloads, fields.resolve_data,
+  return { 'OK', slot, at, sent, run_reply(row, attributes, keys.events, fields.resolve_data,
     slot) }
 end

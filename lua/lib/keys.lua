@@ -67,6 +67,11 @@ local function events_key(base, run_id)
   return run_key(base, run_id) .. ':events'
 end
 
+-- The log without its payloads, as far as it is copied.
+local function stripped_key(base, run_id)
+  return run_key(base, run_id) .. ':stripped'
+end
+
 local function claims_key(base, run_id)
   return run_key(base, run_id) .. ':claims'
 end

@@ -16,12 +16,14 @@ local function begin_removal(base, at, run_id)
   redis.call('ZREM', status_key(base, fields[1]), run_id)
   redis.call('ZREM', workflow_key(base, fields[2], fields[1]), run_id)
   is_clean(base, 'hooks', run_id)
+  is_clean(base, 'log', run_id)
   is_clean(base, 'keep', run_id)
   is_clean(base, 'streams', run_id)
   is_clean(base, 'messages', run_id)
   clean_later(base, at, 'run', run_id)
   redis.call('UNLINK', run, attributes_key(base, run_id), events_key(base, run_id),
-    payloads_key(base, run_id), claims_key(base, run_id), ops_key(base, run_id))
+    stripped_key(base, run_id), payloads_key(base, run_id), claims_key(base, run_id),
+    ops_key(base, run_id))
   redis.pcall('PUBLISH', done_channel(base, run_id), '')
 end
 

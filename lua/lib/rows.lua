@@ -1,3 +1,4 @@
+-- @include lib/log
 -- @include lib/run
 
 -- Entities as replies: what is stored of them, and the payloads that its slots point at.
@@ -17,28 +18,6 @@ local function places_of(names)
 end
 local RUN_PLACES = places_of(RUN_FIELDS)
 
--- The payloads of slots as slot, bytes, slot, bytes. A slot is false, empty or has a minus for
--- none. `own` is that of the event that the caller just sent, whose payload it knows.
-local function resolve(payloads, slots, own)
-  local wanted = {}
-  for _, slot in ipairs(slots) do
-    if slot and slot ~= own and tonumber(slot) and tonumber(slot) > 0 then
-      wanted[#wanted + 1] = slot
-    end
-  end
-  local found = {}
-  if #wanted > 0 then
-    local values = redis.call('HMGET', payloads, unpack(wanted))
-    for i, slot in ipairs(wanted) do
-      if values[i] then
-        found[#found + 1] = slot
-        found[#found + 1] = values[i]
-      end
-    end
-  end
-  return found
-end
-
 -- A run as its own events look at it, its fields, and one more.
 local function look_at_run(run, field)
   local found = { look_at(run, field, unpack(RUN_FIELDS)) }
@@ -53,29 +32,29 @@ local function change_row(row, changes)
 end
 
 -- A run's reply, of its fields and attributes: { fields, payloads, attributes }.
-local function run_reply(row, attributes, payloads, resolve_data, own)
+local function run_reply(row, attributes, events, resolve_data, own)
   local slots = resolve_data == 'all' and { unpack(row, RUN_PLACES.input_slot, #RUN_FIELDS) } or {}
-  return { row, resolve(payloads, slots, own), attributes }
+  return { row, resolve(events, slots, own), attributes }
 end
 
 -- The same of a run that was not looked at before; nil for none.
-local function read_run(run, attributes, payloads, resolve_data)
+local function read_run(run, attributes, events, resolve_data)
   local row = redis.call('HMGET', run, unpack(RUN_FIELDS))
   if row[1] then
-    return run_reply(row, redis.call('HGETALL', attributes), payloads, resolve_data)
+    return run_reply(row, redis.call('HGETALL', attributes), events, resolve_data)
   end
 end
 
--- A hook's reply: { hash, payloads }.
-local function hook_entity(key, payloads, resolve_data)
+-- A hook's reply: { hash, payloads }. Of a run whose user data is deleted it has none.
+local function hook_entity(key, run, events, resolve_data)
   local hash = redis.call('HGETALL', key)
   local slots = {}
   for i = 1, resolve_data == 'all' and #hash or 0, 2 do
-    if hash[i] == 'metadata_slot' then
+    if hash[i] == 'metadata_slot' and redis.call('HEXISTS', run, 'expired_at') == 0 then
       slots[1] = hash[i + 1]
     end
   end
-  return { hash, resolve(payloads, slots) }
+  return { hash, resolve(events, slots) }
 end
 
 -- What a hook mirrors of its run, for whoever resumes it. A run never changes these fields.

@@ -2,7 +2,6 @@
 -- @include lib/log
 -- @include lib/outbox
 -- @include lib/request
--- @include lib/rows
 -- @include lib/run
 -- @include lib/step_record
 
@@ -33,12 +32,6 @@ local function refuse_outcome(state, step)
   elseif step.status ~= 'running' and is_terminal(state.status) then
     return { 'RUN_EXPIRED', state.status }
   end
-end
-
--- Whether payloads of a run are stored: not any more after the end of one whose user data is
--- deleted.
-local function keeps_payloads(run, state)
-  return not is_terminal(state.status) or redis.call('HEXISTS', run, 'expired_at') == 0
 end
 
 -- Begins an attempt of a step at a time.
@@ -76,9 +69,11 @@ local function store_end_of_step(base, at, run, run_id, state, slot, step_id, st
   store_step(base, at, run, run_id, state, slot, step_id, step)
 end
 
--- What an event of a step answers: the step's record, and payloads but the event's own, in `slot`.
-local function step_reply(payloads, step, slot, at, sent, resolve_data)
-  local found = resolve_data == 'all' and resolve(payloads, { step.slot, step.error_slot }, slot)
+-- What an event of a step answers: the step's record, and payloads but the event's own, in `slot`;
+-- none of a run whose user data is deleted.
+local function step_reply(events, state, step, slot, at, sent, resolve_data)
+  local found = resolve_data == 'all' and not state.expired_at
+    and resolve(events, { step.slot, step.error_slot }, slot)
   return { 'OK', slot, at, sent, { pack_step(step), found or {} } }
 end
 

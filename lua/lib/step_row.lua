@@ -1,11 +1,11 @@
--- @include lib/rows
+-- @include lib/log
 -- @include lib/step_record
 
 -- A step's reply: { record, payloads }.
-local function step_row(record, payloads, resolve_data)
+local function step_row(record, events, resolve_data)
   if resolve_data ~= 'all' then
     return { record, {} }
   end
   local step = unpack_step(record)
-  return { record, resolve(payloads, { step.slot, step.error_slot, step.output_slot }) }
+  return { record, resolve(events, { step.slot, step.error_slot, step.output_slot }) }
 end

@@ -1,5 +1,6 @@
 -- Goes on with what was too much for one script: deletes some of what is left of a run, its hooks,
--- streams, messages or parts, or keeps some of the streams that were there before it.
+-- the payloads in its log, streams, messages or parts, or keeps some of the streams that were there
+-- before it.
 --
 -- `after` is what the last call returned, at first empty.
 --
@@ -25,6 +26,8 @@ if kind == 'hooks' then
   following = end_hooks(base, run_id, at, after == '' and '0' or after)
 elseif kind == 'messages' then
   following = strip_messages(base, run_id, after)
+elseif kind == 'log' then
+  following = strip_log(base, run_id)
 elseif kind == 'streams' then
   following = end_streams(base, run_id, after)
 elseif redis.call('HEXISTS', run, 'expired_at') == 0 then

@@ -25,6 +25,6 @@ local ids, more = page_by_member(indexes, order, after, limit)
 local rows
 rows, more = read_rows(ids, more, '', function(run_id)
   return { run_id, read_run(run_key(base, run_id), attributes_key(base, run_id),
-    payloads_key(base, run_id), resolve_data) }
+    events_key(base, run_id), resolve_data) }
 end)
 return { 'OK', more, rows }

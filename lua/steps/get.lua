@@ -1,11 +1,12 @@
 -- Reads a step.
 --
--- KEYS: run, payloads
+-- KEYS: run, events
 -- ARGV: step_id, resolve_data
 -- Returns: OK step | STEP_NOT_FOUND
 --
 -- @unwaited
 -- @include lib/step_row
 
-local record = redis.call('HGET', run, step_field(step_id))
-return record and { 'OK', step_row(record, payloads, resolve_data) } or { 'STEP_NOT_FOUND' }
+local found = redis.call('HMGET', run, step_field(step_id), 'expired_at')
+return found[1] and { 'OK', step_row(found[1], events, found[2] and 'none' or resolve_data) }
+  or { 'STEP_NOT_FOUND' }

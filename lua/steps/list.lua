@@ -1,7 +1,7 @@
 -- Lists the steps of a run in the order of their creation. Large ones are less than `limit`, and
 -- more to come.
 --
--- KEYS: run, payloads
+-- KEYS: run, events
 -- ARGV: resolve_data, order, after, limit
 -- Returns: OK more steps, a step being its place, its id, then its row
 --
@@ -9,7 +9,9 @@
 -- @include lib/page
 -- @include lib/step_row
 
-local count = tonumber(redis.call('HGET', run, 'steps') or '0')
+local found = redis.call('HMGET', run, 'steps', 'expired_at')
+local count = tonumber(found[1] or '0')
+local shows = found[2] and 'none' or resolve_data
 local step = order == 'asc' and 1 or -1
 local first = after == '' and (order == 'asc' and 1 or count) or tonumber(after) + step
 if order ~= 'asc' then
@@ -35,6 +37,6 @@ for i, id in ipairs(ids) do
 end
 local rows, more = read_rows(members, is_more and #members > 0 and '1' or '', '', function(member)
   local record = redis.call('HGET', run, step_field(member[2]))
-  return { member[1], member[2], step_row(record, payloads, resolve_data) }
+  return { member[1], member[2], step_row(record, events, shows) }
 end)
 return { 'OK', more, rows }

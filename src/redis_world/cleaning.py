@@ -12,8 +12,8 @@ async def go_on(connection: Connection, kind: str, run_id: str) -> None:
 
     Args:
         connection: to the partitions.
-        kind: `hooks`, `streams`, `messages` or `run`, which are deleted, or `keep`, the streams
-            that were there before their run.
+        kind: `hooks`, `streams`, `messages` or `run`, which are deleted, `log`, whose payloads
+            are, or `keep`, the streams that were there before their run.
         run_id: the run.
 
     Raises:

@@ -21,7 +21,8 @@ from redis_world.paging import (
     parse_cursor,
     read_page,
 )
-from redis_world.rows import hook_from
+from redis_world.payloads import Found, with_payloads
+from redis_world.rows import hook_from, pairs
 from redis_world.values import text
 
 __all__ = ["Hooks"]
@@ -65,17 +66,23 @@ class Hooks:
     ) -> Sequence[Any]:
         place: Sequence[Any] = (b"", b"")
         while True:
-            reply = await self._connection.call(
-                "hooks/get",
-                {"hook_runs": keys.hook_runs(hook_id)},
-                {
-                    "base": keys.base,
-                    "hook_id": hook_id,
-                    "run_id": run_id,
-                    "resolve_data": resolve_data,
-                    "before_time": place[0],
-                    "before_run": place[1],
-                },
+            args = {
+                "base": keys.base,
+                "hook_id": hook_id,
+                "run_id": run_id,
+                "resolve_data": resolve_data,
+                "before_time": place[0],
+                "before_run": place[1],
+            }
+            reply = await with_payloads(
+                self._connection,
+                partial(
+                    self._connection.call,
+                    "hooks/get",
+                    {"hook_runs": keys.hook_runs(hook_id)},
+                    args,
+                ),
+                _metadata_of_one,
             )
             if reply[0] != b"MORE":
                 return reply
@@ -91,10 +98,14 @@ class Hooks:
         resolve_data = check_resolve_data(resolve_data)
         keys = self._connection.partitions.of(token)
         if len(self._connection.partitions) == 1:
-            reply = await self._connection.call(
-                "hooks/get_by_token",
-                {"token": keys.token(token)},
-                {"base": keys.base, "resolve_data": resolve_data},
+            reply = await with_payloads(
+                self._connection,
+                lambda: self._connection.call(
+                    "hooks/get_by_token",
+                    {"token": keys.token(token)},
+                    {"base": keys.base, "resolve_data": resolve_data},
+                ),
+                _metadata_of_one,
             )
             if reply[0] != b"OK":
                 raise HookNotFoundError.of_token()
@@ -144,14 +155,19 @@ class Hooks:
         async def ask(keys: Keys, after: str, count: int) -> Sequence[Any]:
             page = {"base": keys.base, "after": after, "limit": str(count), **args}
             if run_id is None:
-                return await self._connection.call(
-                    "hooks/list_all", {"all_hooks": keys.all_hooks}, page
+                call = partial(
+                    self._connection.call, "hooks/list_all", {"all_hooks": keys.all_hooks}, page
                 )
-            of_run = keys.of_run(run_id)
-            return await self._connection.call(
-                "hooks/list",
-                {"run": of_run.run, "hooks": of_run.hooks},
-                {**page, "run_id": run_id},
+            else:
+                of_run = keys.of_run(run_id)
+                call = partial(
+                    self._connection.call,
+                    "hooks/list",
+                    {"run": of_run.run, "hooks": of_run.hooks},
+                    {**page, "run_id": run_id},
+                )
+            return await with_payloads(
+                self._connection, call, lambda reply: [_metadata(row[1]) for row in reply[2]]
             )
 
         partitions = self._connection.partitions
@@ -163,3 +179,12 @@ class Hooks:
     def _hook(self, row: Sequence[Any], resolve_data: ResolveData) -> Hook:
         environment = self._connection.config.environment
         return hook_from(row, row[2], environment, resolve_data)
+
+
+def _metadata(row: Sequence[Any]) -> Found:
+    """The run of a hook, and its payloads."""
+    return pairs(row[0])[b"run_id"].decode(), row[1]
+
+
+def _metadata_of_one(reply: Sequence[Any]) -> list[Found]:
+    return [_metadata(reply[1])] if reply[0] == b"OK" else []

@@ -69,6 +69,11 @@ class RunKeys:
         return f"{self.run}:payloads"
 
     @property
+    def stripped(self) -> str:
+        """The log without its payloads, while these are deleted."""
+        return f"{self.run}:stripped"
+
+    @property
     def claims(self) -> str:
         return f"{self.run}:claims"
 

@@ -144,8 +144,8 @@ def _payloads(
             continue
         if slot in own:
             values[name] = own[slot]
-        elif slot in blobs:
-            values[name] = decode_payload(blobs[slot])
+        elif blob := blobs.get(slot):
+            values[name] = decode_payload(blob)
     return values
 
 
@@ -313,7 +313,7 @@ def event_from(
     payload: bytes | None,
     resolve_data: ResolveData,
 ) -> Event:
-    """An event from its log entry and its payload."""
+    """An event from its log entry and its payload, empty or None for none."""
     event_type = entry[b"type"].decode()
     wire: dict[str, Any] = {
         "eventType": event_type,
@@ -351,7 +351,7 @@ def _event_data(
         return data
     if resolve_data == "none":
         return data or None
-    if payload is not None:
+    if payload:
         data[field] = decode_payload(payload)
     return data
 

@@ -41,6 +41,7 @@ from redis_world.paging import (
     parse_cursor,
     read_page,
 )
+from redis_world.payloads import read_run, with_payloads
 from redis_world.rows import SPEC_VERSION, refusal, run_from
 from redis_world.text import MAX_CANCEL_REASON_UNITS, utf16_units
 from redis_world.values import items, shown, text
@@ -80,7 +81,9 @@ class Runs:
         """Read runs in the order of their ids, None for a missing one; in one round trip."""
         ids = self._check_ids(run_ids)
         resolve_data = check_resolve_data(resolve_data)
-        replies = await asyncio.gather(*(self._read(run_id, resolve_data) for run_id in ids))
+        replies = await asyncio.gather(
+            *(read_run(self._connection, run_id, resolve_data) for run_id in ids)
+        )
         return [
             None if reply[0] != b"OK" else run_from(run_id, reply[1], resolve_data)
             for run_id, reply in zip(ids, replies, strict=True)
@@ -89,14 +92,6 @@ class Runs:
     def _check_ids(self, run_ids: Iterable[str]) -> list[str]:
         limit = self._connection.config.max_name_bytes
         return [text(each, "run_ids", limit) for each in items(run_ids, "run_ids")]
-
-    async def _read(self, run_id: str, resolve_data: ResolveData) -> Sequence[Any]:
-        keys = self._connection.partitions.of(run_id).of_run(run_id)
-        return await self._connection.call(
-            "runs/get",
-            {"run": keys.run, "attributes": keys.attributes, "payloads": keys.payloads},
-            {"resolve_data": resolve_data},
-        )
 
     async def list(
         self,
@@ -142,10 +137,11 @@ class Runs:
         }
 
         async def ask(keys: Keys, after: str, count: int) -> Sequence[Any]:
-            return await self._connection.call(
-                "runs/list",
-                {"runs": keys.runs},
-                {"base": keys.base, "after": after, "limit": str(count), **args},
+            page = {"base": keys.base, "after": after, "limit": str(count), **args}
+            return await with_payloads(
+                self._connection,
+                lambda: self._connection.call("runs/list", {"runs": keys.runs}, page),
+                lambda reply: [(row[0].decode(), row[1][1]) for row in reply[2]],
             )
 
         replies = await ask_all(

@@ -16,6 +16,7 @@ from redis_world.paging import (
     parse_cursor,
     read_page,
 )
+from redis_world.payloads import with_payloads
 from redis_world.rows import raise_refusal, step_from
 from redis_world.values import text
 
@@ -38,10 +39,14 @@ class Steps:
         run_id, step_id = text(run_id, "run_id", limit), text(step_id, "step_id", limit)
         resolve_data = check_resolve_data(resolve_data)
         keys = self._connection.partitions.of(run_id).of_run(run_id)
-        reply = await self._connection.call(
-            "steps/get",
-            {"run": keys.run, "payloads": keys.payloads},
-            {"step_id": step_id, "resolve_data": resolve_data},
+        reply = await with_payloads(
+            self._connection,
+            lambda: self._connection.call(
+                "steps/get",
+                {"run": keys.run, "events": keys.events},
+                {"step_id": step_id, "resolve_data": resolve_data},
+            ),
+            lambda reply: [(run_id, reply[1][1])] if reply[0] == b"OK" else [],
         )
         if reply[0] != b"OK":
             raise_refusal(reply, run_id=run_id, entity_id=step_id)
@@ -68,15 +73,18 @@ class Steps:
         order = check_order(sort_order)
 
         async def ask(after: str, count: int) -> Sequence[Any]:
-            return await self._connection.call(
-                "steps/list",
-                {"run": keys.run, "payloads": keys.payloads},
-                {
-                    "resolve_data": resolve_data,
-                    "order": order,
-                    "after": after,
-                    "limit": str(count),
-                },
+            page = {
+                "resolve_data": resolve_data,
+                "order": order,
+                "after": after,
+                "limit": str(count),
+            }
+            return await with_payloads(
+                self._connection,
+                lambda: self._connection.call(
+                    "steps/list", {"run": keys.run, "events": keys.events}, page
+                ),
+                lambda reply: [(run_id, row[2][1]) for row in reply[2]],
             )
 
         reply = await read_page(ask, parse_cursor("steps", cursor), limit)

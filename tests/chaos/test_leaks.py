@@ -129,7 +129,7 @@ async def test_finished_runs_leave_what_they_are_and_nothing_else(backend: Backe
         key.removeprefix(f"{base}run:").partition(":")[2].partition(":")[0] for key in of_runs
     }
     assert kinds == {
-        *("", "events", "payloads", "claims", "ops"),
+        *("", "events", "claims", "ops"),
         *("streams", "stream"),
     }
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from redis_world import RedisWorld, events, paging
+from redis_world import RedisWorld, events, paging, payloads
 from redis_world.connection import Connection
 from redis_world.errors import HookNotFoundError, WorldUnavailableError
 from redis_world.events import log
@@ -310,12 +310,37 @@ async def test_a_page_of_many_rows_is_whole(
 async def test_a_log_of_large_payloads_comes_in_small_pages(
     world: RedisWorld, monkeypatch: pytest.MonkeyPatch, order: Any
 ) -> None:
-    """What was read tells how much of the rest to ask for at a time, and the next time, too."""
-    monkeypatch.setattr(log, "_PAGE_BYTES", 50_000)
+    """Their sizes tell how many of them to ask for at a time."""
+    monkeypatch.setattr(payloads, "_BYTES_AT_ONCE", 50_000)
     run_id = await e.new_run(world)
     count = 2 * log.FIRST_PAGE
     large = [e.step_created(f"s{n}", input=bytes([n]) * 10_000) for n in range(count)]
     await in_turns([e.write(world, run_id, each) for each in large])
+    sizes: list[int] = []
+    original = Connection.execute
+
+    async def execute(self: Connection, *commands: Any) -> list[Any]:
+        replies = await original(self, *commands)
+        sizes.append(size_of(replies))
+        return replies
+
+    monkeypatch.setattr(Connection, "execute", execute)
+    everything = (await world.events.list(run_id, sort_order=order)).data
+    assert len({each.event_id for each in everything}) == count + 2
+    assert max(sizes) < 60_000
+
+
+# Contract: 6.events
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_a_log_of_middling_payloads_comes_in_small_pages(
+    world: RedisWorld, monkeypatch: pytest.MonkeyPatch, order: Any
+) -> None:
+    """What was read tells how much of the rest to ask for at a time, and the next time, too."""
+    monkeypatch.setattr(log, "_PAGE_BYTES", 50_000)
+    run_id = await e.new_run(world)
+    count = 2 * log.FIRST_PAGE
+    middling = [e.step_created(f"s{n}", input=bytes([n]) * 4_000) for n in range(count)]
+    await in_turns([e.write(world, run_id, each) for each in middling])
     sizes: list[int] = []
     original = Connection.execute
 

@@ -1,4 +1,4 @@
-"""What a run costs the server: commands that its scripts call, counted by a real server.
+"""What a run costs the server: commands that its scripts call, and memory, by its own count.
 
 Redis runs one script at a time, and the number of commands is what a script takes. So these
 figures may only fall.
@@ -6,10 +6,11 @@ figures may only fall.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import redis
@@ -18,18 +19,31 @@ from redis_world import RedisWorld
 from support import events as e
 from support.backends import Backend
 from support.commandstats import Counts
+from support.private_servers import private_server
 
 STEPS: Final = 10
 PAYLOAD: Final = b"x" * 256
 MOST: Final = {
-    "run_created": 14,
+    "run_created": 13,
     "run_started": 10,
-    "step_created": 5,
+    "step_created": 4,
     "step_started": 5,
-    "step_completed": 6,
-    "run_completed": 18,
+    "step_completed": 5,
+    "run_completed": 17,
 }
 """Commands of each event in a run of ten steps, which brings no messages along."""
+MOST_IN_ALL: Final = 180
+
+
+def events_of_a_run(payload: bytes) -> Iterator[e.Wire]:
+    yield e.run_created(input=payload)
+    yield e.event("run_started")
+    for number in range(STEPS):
+        name = f"step_{number}"
+        yield e.step_created(name, input=payload)
+        yield e.step_started(name)
+        yield e.step_completed(name, result=payload)
+    yield e.event("run_completed", output=payload)
 
 
 @pytest.fixture
@@ -41,15 +55,8 @@ def server(real_backend: Backend) -> Iterator[redis.Redis]:
 async def commands_of_each(world: RedisWorld, server: redis.Redis) -> dict[str, list[int]]:
     """What each event of a run of ten steps calls, by its type."""
     run_id = e.new_run_id()
-    created = e.run_created(input=PAYLOAD)
-    events = [created, e.event("run_started")]
-    for number in range(STEPS):
-        name = f"step_{number}"
-        events += [e.step_created(name, input=PAYLOAD), e.step_started(name)]
-        events += [e.step_completed(name, result=PAYLOAD)]
-    events += [e.event("run_completed", output=PAYLOAD)]
     found: dict[str, list[int]] = {}
-    for event in events:
+    for event in events_of_a_run(PAYLOAD):
         counts = Counts(server)
         await world.events.create(run_id, event, skip_preload=True)
         calls: Counter[str] = counts.commands()
@@ -64,3 +71,34 @@ async def test_a_run_of_ten_steps(real_backend: Backend, server: redis.Redis) ->
         await commands_of_each(world, server)
         found = await commands_of_each(world, server)
         assert {kind: max(each) for kind, each in found.items()} == MOST
+        assert sum(map(sum, found.values())) == MOST_IN_ALL
+
+
+async def write_runs(world: RedisWorld, payload: bytes, count: int) -> None:
+    async def write() -> None:
+        run_id = e.new_run_id()
+        for event in events_of_a_run(payload):
+            await world.events.create(run_id, event, skip_preload=True)
+
+    await asyncio.gather(*(write() for _ in range(count)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "most"), [(256, 14.5), (4096, 114.0)])
+async def test_the_memory_of_a_run_of_ten_steps(size: int, most: float) -> None:
+    """In KiB; other servers and allocators have figures of their own."""
+    with (
+        private_server("redis7", "--save", "") as own,
+        contextlib.closing(redis.Redis.from_url(own.url)) as client,
+    ):
+
+        def memory() -> int:
+            about: Any = client.info("memory")
+            assert about["mem_allocator"].startswith("jemalloc")
+            return int(about["used_memory_dataset"])
+
+        async with RedisWorld(own.url) as world:
+            await write_runs(world, bytes(size), 10)
+            before = memory()
+            await write_runs(world, bytes(size), 100)
+            assert (memory() - before) / 100 / 1024 <= most

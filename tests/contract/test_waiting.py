@@ -179,7 +179,7 @@ async def test_payloads_are_read_once_at_the_end(world: RedisWorld, answers: lis
     for number in range(5):
         world.connection.hub._hear(b"message", _channel_of(world, run_id))
         await write(world, run_id, step_created(f"s{number}"))
-    await write(world, run_id, run_ended("completed"))
+    await world.events.create(run_id, run_ended("completed"), resolve_data="none")
     run = await waiting
     assert (run.input, run.output) == (large, b"out")
     # All that a World reads; what it writes is answered apart.

@@ -158,24 +158,23 @@ class Ledger:
         self, world: RedisWorld, run_id: str, of_run: dict[str, Asked]
     ) -> list[str]:
         keys = world.connection.partitions.of(run_id).of_run(run_id)
-        entries, payloads = await world.connection.execute(
-            ("XRANGE", keys.events, "-", "+"), ("HGETALL", keys.payloads)
-        )
+        (entries,) = await world.connection.execute(("XRANGE", keys.events, "-", "+"))
         slots: defaultdict[str, list[int]] = defaultdict(list)
+        payloads: defaultdict[str, list[bytes]] = defaultdict(list)
         types: defaultdict[str, list[str]] = defaultdict(list)
         for entry_id, raw in entries:
             fields = dict(zip(raw[::2], raw[1::2], strict=True))
             request = fields[b"op"].decode().partition(":")[2]
             slots[request].append(int(entry_id[2:]))
             types[request].append(fields[b"type"].decode())
-        stored = dict(zip(payloads[::2], payloads[1::2], strict=True))
+            payloads[request] += [fields[b"payload"]] if fields[b"payload"] else []
         if unknown := {*types} - {*of_run}:
             return [f"run {run_id} has events of {unknown}, which nobody asked for"]
         shared = {slots[request][0] for request in slots if of_run[request].shared}
         wrong: list[str] = []
         for request, asked in of_run.items():
             wrong += _of_event(request, asked, types[request], slots[request][-1:], shared)
-            blobs = [stored[b"%d" % slot] for slot in slots[request] if b"%d" % slot in stored]
+            blobs = payloads[request]
             if slots[request] and [*map(decode_payload, blobs)] != asked.payloads:
                 wrong.append(f"{asked.types} of {request} has the payloads {blobs}")
         return [f"run {run_id}: {each}" for each in wrong]

@@ -592,18 +592,37 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     },
     "a step_x": (log("step_x", "made"), "has the type 'step_x', which this World never writes"),
     # Payloads.
-    "a payload of nothing": (do("hset", RUN.payloads, "999", "x"), "999 is not a slot of the log"),
+    "a payload of nothing": (
+        do("hset", RUN.payloads, "999", "x"),
+        f"{MAIN}:payloads: 999 is not a slot of a large payload",
+    ),
+    "a small payload beside the log": (
+        at_slot("hset", RUN.payloads, "step_created", "begun", "x"),
+        "is not a slot of a large payload",
+    ),
+    "a large payload that is gone": (
+        entry("step_created", "begun", payload=b">5000"),
+        f"{MAIN}:payloads: the large payload of slot ",
+    ),
     "a payload of run_started": (
-        do("hset", RUN.payloads, "2", "x"),
-        f"{MAIN}:payloads: slot 2 is a run_started, which has no payload",
+        entry("run_started", payload=b"\0x"),
+        f"{MAIN}:events: slot 2 is a run_started, which has no payload",
     ),
     "a payload of a lazy start": (
-        at_slot("hset", RUN.payloads, "step_started", "lazy", "x"),
+        entry("step_started", "lazy", payload=b"\0x"),
         "belongs to a lazy start, whose payload is its input",
     ),
     "no payload": (
-        at_slot("hdel", RUN.payloads, "step_created", "begun"),
+        entry("step_created", "begun", payload=b""),
         f"run:{MAIN}: step:begun: input_slot is ",
+    ),
+    "no place for a payload": (
+        entry("run_started", payload=None),
+        f"{MAIN}:events: slot 2 has no place for a payload",
+    ),
+    "a copy of the log of a run that keeps its data": (
+        do("xadd", RUN.stripped, {"type": "run_created"}, id="0-1"),
+        f"{MAIN}:stripped: the run keeps its user data",
     ),
     # Entities; of their fields, tests below change each.
     "another context": (
@@ -950,3 +969,37 @@ async def test_no_field_of_an_entity_may_change_or_go_or_come(rich: Rich, key: s
         assert [each for each in changed if each.startswith(told + "'x', by the log ")], field
         if field in fields[1:]:
             assert [each for each in gone if each.startswith(told + "absent, by ")], field
+
+
+LEFT_BEHIND: Final[dict[str, tuple[tuple[str | int, ...], str]]] = {
+    "a small payload": (
+        ("XADD", "{events}", "0-*", "type", "run_cancelled", "payload", "x"),
+        "{events}: slot 4 keeps its payload",
+    ),
+    "large payloads": (("HSET", "{payloads}", "1", "x"), "{payloads}: the user data of the run "),
+    "a copy that is not complete": (
+        ("XADD", "{stripped}", "0-1", "type", "run_created"),
+        "{stripped}: no sweeper will complete it",
+    ),
+    "another log": (
+        ("XADD", "{stripped}", "0-1", "type", "run_created"),
+        "{stripped}: slot 1 is not that of the log",
+    ),
+}
+"""A command, and what is told of it."""
+
+
+@pytest.mark.parametrize("name", LEFT_BEHIND)
+async def test_what_is_left_of_deleted_user_data_is_found(name: str) -> None:
+    command, told = LEFT_BEHIND[name]
+    async with memory_world() as world:
+        run_id = await new_run(world, attributes={"$retention": "0"}, allowReservedAttributes=True)
+        await world.events.create(run_id, run_ended("completed"))
+        await check_invariants(world)
+        keys = world.connection.keys.of_run(run_id)
+        names = {each: getattr(keys, each) for each in ("events", "payloads", "stripped")}
+        await world.connection.execute(tuple(str(word).format(**names) for word in command))
+        with pytest.raises(InvariantViolationError) as caught:
+            await check_invariants(world)
+        base = world.connection.keys.base
+        assert told.format(**names).removeprefix(base) in str(caught.value)

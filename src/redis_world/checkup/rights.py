@@ -10,8 +10,8 @@ _COMMANDS: Final = (
     "auth", "cluster|slots", "command|info", "del", "eval", "evalsha", "exists",
     "expire", "get", "hdel", "hello", "hexists", "hget", "hgetall",
     "hincrby", "hlen", "hmget", "hscan", "hset", "incr", "info",
-    "persist", "ping", "publish", "pubsub|numsub", "sadd", "script|exists", "script|load",
-    "select", "set", "smembers", "subscribe", "time", "unlink", "unsubscribe",
+    "persist", "ping", "publish", "pubsub|numsub", "rename", "sadd", "script|exists",
+    "script|load", "select", "set", "smembers", "subscribe", "time", "unlink", "unsubscribe",
     "wait", "xadd", "xlen", "xrange", "zadd", "zcard", "zcount",
     "zpopmin", "zrandmember", "zrange", "zrem", "zscore",
 )  # fmt: skip

@@ -55,7 +55,8 @@ from redis_world.paging import (
     event_cursor,
     parse_event_cursor,
 )
-from redis_world.rows import event_from, pairs, raise_refusal, run_from
+from redis_world.payloads import load, read_run
+from redis_world.rows import raise_refusal, run_from
 from redis_world.tokens import create_hook
 from redis_world.values import flag, shown, text, whole
 
@@ -80,8 +81,6 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "wait_completed": wait_events.wait_completed,
 }
 
-_SLOTS_AT_ONCE: Final = 64
-"""Events of one round trip that are read one by one."""
 _CREATING: Final = ("events/run_created", "events/run_started")
 """The scripts that may find more streams than they keep."""
 
@@ -237,7 +236,7 @@ class Events:
         if after is not None:
             count = reader.first_page(after.slot)
             result, replies = await self._run(request, *reader.commands_from(after, count))
-            found = reader.parse_from(replies, after, count)
+            found = await reader.parse_from(replies, after, count)
             if found is not None:
                 events, more = found
                 events = await reader.rest(events, more=more)
@@ -246,7 +245,7 @@ class Events:
         else:
             count = reader.first_page(0)
             result, replies = await self._run(request, *reader.commands(0, count))
-            events, more = reader.parse(replies, 0, count)
+            events, more = await reader.parse(replies, 0, count)
             events = await reader.rest(events, more=more)
         return Replay(result, events, reader.mark)
 
@@ -373,31 +372,12 @@ class Events:
             found = [slot for slot in found if slot > place]
         more = limit is not None and len(found) > limit
         found = found[:limit]
-        events = await self._at(run_id, found, resolve_data)
+        events = await self._reader(run_id, resolve_data).at(found)
         if found:
             cursor = event_cursor(found[-1])
         return Page[Event].model_construct(None, data=[*events], cursor=cursor, has_more=more)
 
     # -- inside ----------------------------------------------------------------------------
-
-    async def _at(
-        self, run_id: str, slots: Sequence[int], resolve_data: ResolveData
-    ) -> Sequence[Event]:
-        keys = self._connection.partitions.of(run_id).of_run(run_id)
-        events: list[Event] = []
-        for first in range(0, len(slots), _SLOTS_AT_ONCE):
-            some = slots[first : first + _SLOTS_AT_ONCE]
-            commands: list[Command] = [
-                ("XRANGE", keys.events, f"0-{slot}", f"0-{slot}") for slot in some
-            ]
-            *entries, payloads = await self._connection.execute(
-                *commands, ("HMGET", keys.payloads, *some)
-            )
-            events += [
-                event_from(run_id, slot, pairs(entry[0][1]), payload, resolve_data)
-                for slot, entry, payload in zip(some, entries, payloads, strict=True)
-            ]
-        return events
 
     def _request(
         self,
@@ -520,6 +500,7 @@ class Events:
             # What fails here the next sweep does.
             with contextlib.suppress(WorldUnavailableError, NotDurableError):
                 await go_on(self._connection, "keep", request.run_id)
+        await load(self._connection, [(request.run_id, call.payloads(reply))])
         result = call.read(reply)
         if reply[3]:
             result = result.changed(_carried(reply[3].decode()))
@@ -554,7 +535,7 @@ class Events:
         reader = self._reader(request.run_id, request.resolve_data)
         count = reader.first_page(0)
         result, replies = await self._run(request, *reader.commands(0, count))
-        events, more = reader.parse(replies, 0, count)
+        events, more = await reader.parse(replies, 0, count)
         return _with_events(result, events, more=more)
 
     async def _preload(self, request: Request, result: EventResult) -> EventResult:
@@ -566,7 +547,7 @@ class Events:
         reader = self._reader(request.run_id, request.resolve_data)
         count = reader.first_page(after)
         result, replies = await self._run(request, *reader.commands(after, count))
-        events, more = reader.parse(replies, after, count)
+        events, more = await reader.parse(replies, after, count)
         events = await reader.rest(events, more=more)
         return _with_events(result, events, more=False, cursor=event_cursor(after))
 
@@ -577,19 +558,14 @@ class Events:
         if result.event is None or slot_of(result.event) <= event_count + 1:
             return result
         own = slot_of(result.event)
-        events, more = reader.parse(replies, event_count, count)
+        events, more = await reader.parse(replies, event_count, count)
         if more and slot_of(events[-1]) < own - 1:
             events = await reader.rest(events, more=more)
         between = [event for event in events if slot_of(event) < own]
         return result.changed({"events": between, "cursor": None, "has_more": False})
 
     async def _preload_resumed(self, request: Request, result: EventResult) -> EventResult:
-        keys = request.run
-        reply = await self._connection.call(
-            "runs/get",
-            {"run": keys.run, "attributes": keys.attributes, "payloads": keys.payloads},
-            {"resolve_data": request.resolve_data},
-        )
+        reply = await read_run(self._connection, request.run_id, request.resolve_data)
         run = run_from(request.run_id, reply[1], request.resolve_data)
         reader = self._reader(request.run_id, request.resolve_data)
         events = await reader.all_behind(0)

@@ -25,6 +25,7 @@ from redis_world.models import (
     ResolveData,
     StepStartedEvent,
 )
+from redis_world.payloads import load
 from redis_world.rows import refusal
 from redis_world.values import items, shown
 
@@ -191,6 +192,14 @@ class Batch:
                     "max_events": self._calls[0][0].max_events,
                     "items": self._args(),
                 },
+            )
+            await load(
+                self._connection,
+                [
+                    (self._run_id, call.payloads(reply))
+                    for (_, call), reply in zip(self._calls, replies, strict=True)
+                    if reply[0] in call.accepted
+                ],
             )
         results = [
             _refused(outcome)

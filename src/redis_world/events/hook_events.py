@@ -112,7 +112,11 @@ def hook_received(request: Request) -> Call:
         if reply[0] == b"REPEATED":
             return result_of(
                 event=event_from(
-                    request.run_id, reply[1], pairs(reply[4]), reply[5], request.resolve_data
+                    request.run_id,
+                    reply[1],
+                    pairs(reply[4]),
+                    reply[5][1] if reply[5] else None,
+                    request.resolve_data,
                 )
             )
         changes = {} if request.resume_id is None else {"resume_id": request.resume_id}
@@ -133,6 +137,7 @@ def hook_received(request: Request) -> Call:
         },
         read=read,
         accepted=(b"OK", b"REPEATED"),
+        payloads=lambda reply: reply[5] if reply[0] == b"REPEATED" else [],
         entity_id=request.correlation_id,
     )
 

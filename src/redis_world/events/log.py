@@ -1,7 +1,7 @@
-"""Reading the event log: a stream of entries, and the payloads beside it.
+"""Reading the event log: a stream of entries, small payloads in them and large ones beside it.
 
-Slots are dense, so that the payloads of the entries behind a cursor can be asked for in the
-same round trip as the entries.
+Behind the entries it asks whether the user data of the run is deleted: that is said at once,
+and done piece by piece.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final
 from redis_world.connection import Command, Connection
 from redis_world.ids import parse_event_id
 from redis_world.models import Event, ResolveData
+from redis_world.payloads import load
 from redis_world.rows import event_from, pairs
 from redis_world.text import utf8
 
@@ -21,6 +22,8 @@ __all__ = ["Lengths", "LogMark", "LogReader", "slot_of"]
 FIRST_PAGE: Final = 64
 """Entries of the first round trip of an unlimited read: most logs are shorter."""
 NEXT_PAGE: Final = 1000
+_SLOTS_AT_ONCE: Final = 64
+"""Events of one round trip that are read one by one."""
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 """Of payloads in one round trip, as far as those before tell how large the next ones are."""
 _MEMORY: Final = 4096
@@ -94,48 +97,60 @@ class LogReader:
             ("XRANGE", self._keys.events, f"0-{first}", "+", "COUNT", count + 1)
         ]
         if self._resolve_data == "all":
-            commands.append(("HMGET", self._keys.payloads, *range(first, first + count)))
+            commands.append(("HGET", self._keys.run, "expired_at"))
         return commands
 
-    def parse(self, replies: Sequence[Any], after: int, count: int) -> tuple[list[Event], bool]:
+    async def parse(
+        self, replies: Sequence[Any], after: int, count: int
+    ) -> tuple[list[Event], bool]:
         """Events of the replies to `commands`, and whether there are more."""
         entries = replies[0]
-        payloads = replies[1] if self._resolve_data == "all" else ()
-        events = []
         self._events += len(entries)
-        self._bytes += sum(len(payload) for payload in payloads if payload)
-        for entry_id, fields in entries[:count]:
-            slot = int(entry_id[2:])
-            payload = payloads[slot - after - 1] if payloads else None
-            events.append(
-                event_from(self._run_id, slot, pairs(fields), payload, self._resolve_data)
-            )
+        events = await self._events_of(entries[:count], *replies[1:])
         if events:
-            self.mark = LogMark(slot, tuple(fields))
+            slot, fields = entries[len(events) - 1]
+            self.mark = LogMark(int(slot[2:]), tuple(fields))
         if events and len(entries) <= count:
             self._lengths.note(self._run_id, after + len(events), self._next_page())
         return events, len(entries) > count
+
+    async def _events_of(
+        self, entries: Sequence[Any], expired_at: bytes | None = None
+    ) -> list[Event]:
+        """The events of entries; without payloads where these are deleted, or not asked for."""
+        logged = [pairs(fields) for _, fields in entries]
+        payloads: list[bytes] = []
+        for (entry_id, _), fields in zip(entries, logged, strict=True):
+            payload = fields.get(b"payload", b"")
+            self._bytes += len(payload)
+            payloads += [entry_id[2:], b"" if expired_at else payload]
+        if self._resolve_data == "all":
+            await load(self._connection, [(self._run_id, payloads)])
+        return [
+            event_from(self._run_id, slot, fields, payload, self._resolve_data)
+            for fields, slot, payload in zip(logged, payloads[::2], payloads[1::2], strict=True)
+        ]
 
     def first_page(self, after: int) -> int:
         """How many events behind a slot a first look asks for."""
         return self._lengths.first_page(self._run_id, after)
 
     def commands_from(self, mark: LogMark, count: int) -> list[Command]:
-        """What reads the event of a mark again, without its payload, and those behind it."""
-        first, *payloads = self.commands(mark.slot, count)
+        """What reads the event of a mark again, and those behind it."""
+        first, *others = self.commands(mark.slot, count)
         name, key, _, *rest, number = first
-        return [(name, key, f"0-{mark.slot}", *rest, int(number) + 1), *payloads]
+        return [(name, key, f"0-{mark.slot}", *rest, int(number) + 1), *others]
 
-    def parse_from(
+    async def parse_from(
         self, replies: Sequence[Any], mark: LogMark, count: int
     ) -> tuple[list[Event], bool] | None:
         """Events behind a mark, and whether there are more; None where the log is another one."""
-        entries, *payloads = replies
+        entries, *others = replies
         if not entries or tuple(entries[0][1]) != mark.entry:
             return None
         if len(entries) == 1:
             self.mark = mark
-        return self.parse([entries[1:], *payloads], mark.slot, count)
+        return await self.parse([entries[1:], *others], mark.slot, count)
 
     def _next_page(self) -> int:
         """How many events to ask for behind those that were read: less where they are large."""
@@ -156,7 +171,7 @@ class LogReader:
 
     async def _read(self, after: int, count: int) -> tuple[list[Event], bool]:
         replies = await self._connection.execute(*self.commands(after, count))
-        return self.parse(replies, after, count)
+        return await self.parse(replies, after, count)
 
     async def rest(self, events: list[Event], *, more: bool) -> list[Event]:
         """A first page with all that follows it."""
@@ -170,6 +185,18 @@ class LogReader:
         """All events behind a slot."""
         events, more = await self._read(after, self.first_page(after))
         return await self.rest(events, more=more)
+
+    async def at(self, slots: Sequence[int]) -> list[Event]:
+        """The events in some slots that the log has."""
+        events: list[Event] = []
+        for first in range(0, len(slots), _SLOTS_AT_ONCE):
+            some = slots[first : first + _SLOTS_AT_ONCE]
+            *entries, expired_at = await self._connection.execute(
+                *(("XRANGE", self._keys.events, f"0-{slot}", f"0-{slot}") for slot in some),
+                ("HGET", self._keys.run, "expired_at"),
+            )
+            events += await self._events_of([each[0] for each in entries], expired_at)
+        return events
 
     async def slots_of(self, correlation_id: str) -> list[int]:
         """The slots of the events of a step, hook or wait; of the others no models are made."""

@@ -15,7 +15,7 @@ from redis_world.messages import Message
 from redis_world.models import CreateEvent, EventData, EventResult, Model, ResolveData
 from redis_world.rows import SPEC_VERSION
 
-__all__ = ["Builder", "Call", "Request", "result_of", "without_field"]
+__all__ = ["Builder", "Call", "Request", "payloads_of_entity", "result_of", "without_field"]
 
 
 @dataclass(slots=True)
@@ -126,6 +126,16 @@ def result_of(**fields: Any) -> EventResult:
     return EventResult.trusted(fields)
 
 
+def _no_payloads(_: Sequence[Any]) -> list[bytes]:
+    return []
+
+
+def payloads_of_entity(reply: Sequence[Any]) -> list[bytes]:
+    """Those in the reply of an event that answers its run or step."""
+    found: list[bytes] = reply[4][1]
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A script with its arguments, and how its reply reads."""
@@ -139,6 +149,8 @@ class Call:
     """The statuses that are no refusal."""
     entity_id: str = ""
     """The id that a refusal names."""
+    payloads: Callable[[Sequence[Any]], list[bytes]] = _no_payloads
+    """The slots and payloads, by turns, in the reply of an accepted event."""
 
 
 Builder = Callable[[Request], Call]

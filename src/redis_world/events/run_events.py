@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis_world.codec import encode_data
-from redis_world.events.request import Call, Request, result_of
+from redis_world.events.request import Call, Request, payloads_of_entity, result_of
 from redis_world.events.validation import MAX_ATTRIBUTES, creates_run
 from redis_world.ids import run_id_time
 from redis_world.models import (
@@ -93,6 +93,7 @@ def run_created(request: Request) -> Call:
             "resolve_data": request.resolve_data,
         },
         read=lambda reply: _run_result(request, reply),
+        payloads=payloads_of_entity,
     )
 
 
@@ -128,6 +129,7 @@ def run_started(request: Request) -> Call:
         },
         read=read,
         accepted=(b"OK", b"RUNNING"),
+        payloads=payloads_of_entity,
     )
 
 
@@ -151,6 +153,7 @@ def _finish(request: Request, **extra: bytes | str) -> Call:
             **extra,
         },
         read=lambda reply: _run_result(request, reply),
+        payloads=payloads_of_entity,
     )
 
 
@@ -200,5 +203,6 @@ def attr_set(request: Request) -> Call:
             "change_triples": changes,
         },
         read=lambda reply: _run_result(request, reply),
+        payloads=payloads_of_entity,
         entity_id=request.correlation_id,
     )

@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redis_world.codec import encode_data, to_ms
-from redis_world.events.request import Call, Request, result_of, without_field
+from redis_world.events.request import (
+    Call,
+    Request,
+    payloads_of_entity,
+    result_of,
+    without_field,
+)
 from redis_world.models import (
     EventResult,
     Step,
@@ -114,6 +120,7 @@ def step_started(request: Request) -> Call:
         },
         read=read,
         entity_id=request.correlation_id,
+        payloads=payloads_of_entity,
     )
 
 
@@ -135,6 +142,7 @@ def _change(request: Request, keys: Mapping[str, str], args: Mapping[str, str]) 
             event=request.stored_event(reply[1], reply[2]), step=_step(request, reply)
         ),
         entity_id=request.correlation_id,
+        payloads=payloads_of_entity,
     )
 
 

@@ -26,7 +26,7 @@ class Entry:
 
     Attributes:
         slot: from 1.
-        payload: whether a payload is stored for it.
+        payload: whether it has a payload to show, or the reference to one.
         is_second: whether the request that wrote it wrote the entry in front of it too.
         fields: all of its fields, raw.
     """
@@ -51,7 +51,7 @@ class Entry:
 def read_log(snapshot: Snapshot, run_id: str) -> tuple[list[Entry], list[str]]:
     """The log of a run, and what is wrong with its entries and their payloads."""
     key = RunKeys("", run_id).events
-    payloads = snapshot.hash("run:payloads", run_id)
+    is_deleted = "expired_at" in snapshot.hash("run", run_id)
     log: list[Entry] = []
     wrong: list[str] = []
     is_dense = True
@@ -63,14 +63,15 @@ def read_log(snapshot: Snapshot, run_id: str) -> tuple[list[Entry], list[str]]:
         data, problems = _read_fields(fields)
         wrong += [f"{key}: slot {slot} {problem}" for problem in problems]
         previous = log[-1] if log else None
-        log.append(_entry(slot, fields, data, previous, payload=str(slot) in payloads))
+        log.append(_entry(slot, fields, data, previous, is_deleted=is_deleted))
     if not log:
         wrong.append(f"{key}: the run has no log")
-    return log, [*wrong, *_of_ops(key, log), *_of_payloads(run_id, log, payloads)]
+    of_payloads = _of_deletion if is_deleted else _of_payloads
+    return log, [*wrong, *_of_ops(key, log), *of_payloads(snapshot, run_id, log)]
 
 
 def _entry(
-    slot: int, fields: Hash, data: Mapping[str, Any], previous: Entry | None, *, payload: bool
+    slot: int, fields: Hash, data: Mapping[str, Any], previous: Entry | None, *, is_deleted: bool
 ) -> Entry:
     type_, op = text(fields.get("type", b"")), fields.get("op", b"")
     correlation_id = text(fields.get("corr", b""))
@@ -89,7 +90,7 @@ def _entry(
         spec=fields.get("spec", b""),
         op=op,
         data=data,
-        payload=payload,
+        payload=not is_deleted and fields.get("payload", b"") != b"",
         is_second=is_second,
         fields=fields,
     )
@@ -132,16 +133,50 @@ def _of_ops(key: str, log: list[Entry]) -> list[str]:
     return wrong
 
 
-def _of_payloads(run_id: str, log: list[Entry], payloads: Hash) -> list[str]:
-    key = RunKeys("", run_id).payloads
-    by_slot = {str(entry.slot): entry for entry in log}
+def _of_payloads(snapshot: Snapshot, run_id: str, log: list[Entry]) -> list[str]:
+    """Small payloads lie in their entries, large ones beside them, where the entry says so."""
+    keys = RunKeys("", run_id)
+    payloads = snapshot.hash("run:payloads", run_id)
+    large = {str(entry.slot) for entry in log if entry.fields.get("payload", b"")[:1] == b">"}
     wrong = []
-    for slot in payloads:
-        entry = by_slot.get(slot)
-        if entry is None:
-            wrong.append(f"{key}: {slot} is not a slot of the log")
-        elif entry.type not in PAYLOAD_FIELDS:
-            wrong.append(f"{key}: slot {slot} is a {entry.type}, which has no payload")
-        elif entry.type == "step_started" and entry.is_second:
-            wrong.append(f"{key}: slot {slot} belongs to a lazy start, whose payload is its input")
+    for slot in sorted({*payloads, *large}):
+        if slot not in large:
+            wrong.append(f"{keys.payloads}: {slot} is not a slot of a large payload")
+        elif slot not in payloads:
+            wrong.append(f"{keys.payloads}: the large payload of slot {slot} is missing")
+    for entry in log:
+        payload = entry.fields.get("payload")
+        if payload is None:
+            wrong.append(f"{keys.events}: slot {entry.slot} has no place for a payload")
+        elif payload and entry.type not in PAYLOAD_FIELDS:
+            wrong.append(
+                f"{keys.events}: slot {entry.slot} is a {entry.type}, which has no payload"
+            )
+        elif payload and entry.type == "step_started" and entry.is_second:
+            wrong.append(
+                f"{keys.events}: slot {entry.slot} belongs to a lazy start, "
+                "whose payload is its input"
+            )
+    if snapshot.has("run:stripped", run_id):
+        wrong.append(f"{keys.stripped}: the run keeps its user data")
+    return wrong
+
+
+def _of_deletion(snapshot: Snapshot, run_id: str, log: list[Entry]) -> list[str]:
+    """What is left of the payloads of a run whose user data is deleted."""
+    keys = RunKeys("", run_id)
+    wrong = []
+    if snapshot.has("run:payloads", run_id):
+        wrong.append(f"{keys.payloads}: the user data of the run is deleted")
+    copies = snapshot.stream("run:stripped", run_id)
+    if not snapshot.is_cleaning("log", run_id):
+        wrong += [
+            f"{keys.events}: slot {entry.slot} keeps its payload"
+            for entry in log
+            if entry.fields.get("payload")
+        ]
+        wrong += [f"{keys.stripped}: no sweeper will complete it"] if copies else []
+    for (_, copy), entry in zip(copies, log, strict=False):
+        if copy != {**entry.fields, "payload": b""}:
+            wrong.append(f"{keys.stripped}: slot {entry.slot} is not that of the log")
     return wrong

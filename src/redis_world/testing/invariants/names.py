@@ -18,6 +18,7 @@ _RUN_PARTS: Final = {
     "attributes": "hash",
     "events": "stream",
     "payloads": "hash",
+    "stripped": "stream",
     "claims": "hash",
     "ops": "hash",
     "hooks": "zset",

@@ -62,7 +62,7 @@ def _of_cleaning(snapshot: Snapshot) -> Iterable[str]:
         elif kind == "keep":
             if not snapshot.is_run(run_id):
                 yield f"cleaning: {member} belongs to no run"
-        elif kind not in {"hooks", "streams", "messages"}:
+        elif kind not in {"hooks", "log", "streams", "messages"}:
             yield f"cleaning: {member} is nothing that could be cleaned"
         elif not snapshot.is_run(run_id) or snapshot.is_live(run_id):
             yield f"cleaning: {member} belongs to no ended run"
