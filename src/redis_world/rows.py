@@ -41,6 +41,7 @@ from redis_world.values import shown
 __all__ = [
     "MIN_SPEC_VERSION",
     "PAYLOAD_FIELDS",
+    "RUN_FIELDS",
     "SPEC_VERSION",
     "Own",
     "PostponedName",
@@ -86,8 +87,10 @@ PAYLOAD_FIELDS: Final = {
 """Event type -> wire name of the one field that is stored as payload, where there is one."""
 
 
-def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
-    """A flat reply, key and value by turns, as a dict."""
+def pairs(flat: Sequence[bytes] | dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """A flat reply, key and value by turns, as a dict; the embedded server's HGETALL is one."""
+    if isinstance(flat, dict):
+        return flat
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -102,7 +105,7 @@ _RUN_TIMES: Final = _fields("created_at", "started_at", "completed_at", "updated
 _STEP_TIMES: Final = _fields(
     "created_at", "started_at", "completed_at", "updated_at", "retry_after"
 )
-_RUN_FIELDS: Final = (
+RUN_FIELDS: Final = (
     b"status",
     b"spec_version",
     b"deployment_id",
@@ -158,7 +161,7 @@ def run_from(
 ) -> Run:
     """A run from `{ fields, payloads, attributes }`."""
     hash_ = {
-        name: value for name, value in zip(_RUN_FIELDS, row[0], strict=True) if value is not None
+        name: value for name, value in zip(RUN_FIELDS, row[0], strict=True) if value is not None
     }
     values: dict[str, Any] = {
         "run_id": run_id,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any, Final
 
 import pytest
 import pytest_asyncio
 
 from redis_world import RedisWorld
+from redis_world.connection.sender import Sender
 from support.backends import Backend
 from support.events import (
     Wire,
     attempt,
     attr_set,
     event,
+    event_id,
     hook_created,
     hook_disposed,
     hook_received,
@@ -129,6 +132,35 @@ async def test_the_preload_travels_with_the_script(watched: tuple[RedisWorld, Mo
     commands = seen.commands()
     assert commands[0] == "EVALSHA"
     assert set(commands[1:]) <= {"XRANGE", "HGET"}, "what goes behind it only reads"
+
+
+PARTS: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
+    "none": (step_created("s"), {}),
+    "behind a place": (step_created("s"), {"since_cursor": f"eid:{event_id(1)}"}),
+    "unseen": (step_created("s"), {"event_count": 1}),
+    "the beginning": (event("run_started"), {}),
+    "the run and all": (hook_received("h"), {"preload_events": True}),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+async def test_each_part_of_the_log_is_one_round_trip(
+    world: RedisWorld, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whatever comes with the answer of an event is read right behind it."""
+    wire, options = PARTS[name]
+    run_id = await new_run(world)
+    await write(world, run_id, hook_created("h"))
+    trips: list[int] = []
+    submit = Sender.submit
+
+    async def counted(self: Sender, commands: list[Any], *args: Any) -> list[Any]:
+        trips.append(len(commands))
+        return await submit(self, commands, *args)
+
+    monkeypatch.setattr(Sender, "submit", counted)
+    await world.events.create(run_id, wire, **options)
+    assert len(trips) == 1
 
 
 async def test_a_log_that_was_read_is_read_again_in_one_look(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,6 +22,16 @@ from redis_world.errors import (
 from redis_world.events import hook_events, run_events, step_events, wait_events
 from redis_world.events.batch import Batch, Item, parse_batch
 from redis_world.events.log import Lengths, LogMark, LogReader, slot_of
+from redis_world.events.parts import (
+    NOTHING,
+    Beginning,
+    Behind,
+    Part,
+    Replay,
+    ReplayPart,
+    Unseen,
+    Whole,
+)
 from redis_world.events.request import Builder, Call, Request
 from redis_world.events.validation import parse_event, validate_event
 from redis_world.ids import MAX_SLOT, IdFactory, event_slot, new_request_id
@@ -55,8 +65,8 @@ from redis_world.paging import (
     event_cursor,
     parse_event_cursor,
 )
-from redis_world.payloads import load, read_run
-from redis_world.rows import raise_refusal, run_from
+from redis_world.payloads import load
+from redis_world.rows import raise_refusal
 from redis_world.tokens import create_hook
 from redis_world.values import flag, shown, text, whole
 
@@ -85,23 +95,6 @@ _CREATING: Final = ("events/run_created", "events/run_started")
 """The scripts that may find more streams than they keep."""
 
 _TIMESTAMP: Final[TypeAdapter[datetime]] = TypeAdapter(Timestamp)
-
-
-class Replay(NamedTuple):
-    """The start of a replay.
-
-    Attributes:
-        result: the result of its run_started.
-        events: the whole log, or the part of it after the mark.
-        mark: the last event.
-        is_continued: whether it is the part after the mark. If not, there was no mark, or the log
-            is another one.
-    """
-
-    result: EventResult
-    events: Sequence[Event]
-    mark: LogMark | None
-    is_continued: bool = False
 
 
 class Events:
@@ -181,28 +174,18 @@ class Events:
             run_id,
             model,
             resolve_data,
-            resume_id,
-            payload_digest,
-            occurred_at,
-            request_id,
-            enqueue,
-            ack,
+            resume_id=resume_id,
+            payload_digest=payload_digest,
+            occurred_at=occurred_at,
+            request_id=request_id,
+            enqueue=enqueue,
+            ack=ack,
         )
-        if preload_events and model.event_type == "hook_received":
-            result, _ = await self._run(request)
-            return await self._preload_resumed(request, result)
-        if after is not None:
-            return await self._create_since(request, after)
-        preloads = model.event_type == "run_started" and not skip_preload
-        if event_count is not None:
-            result = await self._create_counted(request, event_count)
-            if preloads and result.events is None:
-                return await self._preload(request, result)
-            return result
-        if preloads:
-            return await self._create_preloaded(request)
-        result, _ = await self._run(request)
-        return result
+        part = self._part(
+            request, after, event_count, preloads=not skip_preload, preloads_all=preload_events
+        )
+        result, replies = await self._run(request, part.commands())
+        return await part.attach(result, replies)
 
     async def begin_replay(
         self,
@@ -231,23 +214,10 @@ class Events:
         if after is not None and not isinstance(after, LogMark):
             raise InvalidInputError(f"after must be a LogMark, not {shown(after)}")
         await self._connection.open()
-        request = self._request(run_id, model, "all", None, None, None, None, enqueue)
-        reader = self._reader(request.run_id, "all")
-        if after is not None:
-            count = reader.first_page(after.slot)
-            result, replies = await self._run(request, *reader.commands_from(after, count))
-            found = await reader.parse_from(replies, after, count)
-            if found is not None:
-                events, more = found
-                events = await reader.rest(events, more=more)
-                return Replay(result, events, reader.mark, is_continued=True)
-            events = await reader.all_behind(0)
-        else:
-            count = reader.first_page(0)
-            result, replies = await self._run(request, *reader.commands(0, count))
-            events, more = await reader.parse(replies, 0, count)
-            events = await reader.rest(events, more=more)
-        return Replay(result, events, reader.mark)
+        request = self._request(run_id, model, "all", enqueue=enqueue)
+        part = ReplayPart(self._reader(request.run_id, "all"), after)
+        result, replies = await self._run(request, part.commands())
+        return await part.attach(result, replies)
 
     async def create_batch(
         self,
@@ -384,11 +354,12 @@ class Events:
         run_id: str | None,
         event: CreateEvent,
         resolve_data: ResolveData,
-        resume_id: str | None,
-        payload_digest: str | None,
-        occurred_at: datetime | None,
-        request_id: str | None,
-        enqueue: Enqueue | None,
+        *,
+        resume_id: str | None = None,
+        payload_digest: str | None = None,
+        occurred_at: datetime | None = None,
+        request_id: str | None = None,
+        enqueue: Enqueue | None = None,
         ack: Message | None = None,
     ) -> Request:
         resolve_data = check_resolve_data(resolve_data)
@@ -436,9 +407,7 @@ class Events:
         """One event of a batch, and the call that its own creation would be."""
         if isinstance(item.event, WorldError):
             raise item.event
-        request = self._request(
-            run_id, item.event, resolve_data, None, None, item.occurred_at, None, None
-        )
+        request = self._request(run_id, item.event, resolve_data, occurred_at=item.occurred_at)
         request.op = op
         return request, _BUILDERS[item.event.event_type](request)
 
@@ -472,7 +441,9 @@ class Events:
                 f"run, {shown(run_id)}"
             )
 
-    async def _run(self, request: Request, *reads: Command) -> tuple[EventResult, Sequence[Any]]:
+    async def _run(
+        self, request: Request, reads: Sequence[Command]
+    ) -> tuple[EventResult, Sequence[Any]]:
         """Run the event's script; `reads` go behind it in the same round trip."""
         ending = Ending() if request.ack is None else request.ack.ending
         ending.is_under_way = True
@@ -530,48 +501,29 @@ class Events:
     def _reader(self, run_id: str, resolve_data: ResolveData) -> LogReader:
         return LogReader(self._connection, self._lengths, run_id, resolve_data)
 
-    async def _create_preloaded(self, request: Request) -> EventResult:
-        """run_started with the beginning of the log."""
+    def _part(
+        self,
+        request: Request,
+        after: int | None,
+        seen: int | None,
+        *,
+        preloads: bool,
+        preloads_all: bool,
+    ) -> Part[EventResult]:
+        """The part of the log that is asked for with an event."""
+        kind = request.event.event_type
+        preloads = preloads and kind == "run_started"
+        preloads_all = preloads_all and kind == "hook_received"
+        if after is None and seen is None and not preloads and not preloads_all:
+            return NOTHING
         reader = self._reader(request.run_id, request.resolve_data)
-        count = reader.first_page(0)
-        result, replies = await self._run(request, *reader.commands(0, count))
-        events, more = await reader.parse(replies, 0, count)
-        return _with_events(result, events, more=more)
-
-    async def _preload(self, request: Request, result: EventResult) -> EventResult:
-        reader = self._reader(request.run_id, request.resolve_data)
-        events, more = await reader.page(0, reader.first_page(0))
-        return _with_events(result, events, more=more)
-
-    async def _create_since(self, request: Request, after: int) -> EventResult:
-        reader = self._reader(request.run_id, request.resolve_data)
-        count = reader.first_page(after)
-        result, replies = await self._run(request, *reader.commands(after, count))
-        events, more = await reader.parse(replies, after, count)
-        events = await reader.rest(events, more=more)
-        return _with_events(result, events, more=False, cursor=event_cursor(after))
-
-    async def _create_counted(self, request: Request, event_count: int) -> EventResult:
-        reader = self._reader(request.run_id, request.resolve_data)
-        count = reader.first_page(event_count)
-        result, replies = await self._run(request, *reader.commands(event_count, count))
-        if result.event is None or slot_of(result.event) <= event_count + 1:
-            return result
-        own = slot_of(result.event)
-        events, more = await reader.parse(replies, event_count, count)
-        if more and slot_of(events[-1]) < own - 1:
-            events = await reader.rest(events, more=more)
-        between = [event for event in events if slot_of(event) < own]
-        return result.changed({"events": between, "cursor": None, "has_more": False})
-
-    async def _preload_resumed(self, request: Request, result: EventResult) -> EventResult:
-        reply = await read_run(self._connection, request.run_id, request.resolve_data)
-        run = run_from(request.run_id, reply[1], request.resolve_data)
-        reader = self._reader(request.run_id, request.resolve_data)
-        events = await reader.all_behind(0)
-        result = _with_events(result, events, more=False)
-        ceiling = self._connection.config.max_events_per_run
-        return result.changed({"run": run, "max_events": ceiling})
+        if preloads_all:
+            return Whole(reader, request.run, request.config.max_events_per_run)
+        if after is not None:
+            return Behind(reader, after)
+        if seen is not None:
+            return Unseen(reader, seen, preloads=preloads)
+        return Beginning(reader)
 
 
 def _carried(told: str) -> dict[str, Any]:
@@ -581,14 +533,6 @@ def _carried(told: str) -> dict[str, Any]:
     if has_ended:
         fields["acked"] = end == "acked"
     return fields
-
-
-def _with_events(
-    result: EventResult, events: list[Event], *, more: bool, cursor: str | None = None
-) -> EventResult:
-    if events:
-        cursor = event_cursor(slot_of(events[-1]))
-    return result.changed({"events": events, "cursor": cursor, "has_more": more})
 
 
 def _op(request_id: str | None, limit: int) -> str:

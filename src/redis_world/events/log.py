@@ -82,9 +82,9 @@ class LogReader:
     ) -> None:
         self._connection = connection
         self._lengths = lengths
-        self._run_id = run_id
+        self.run_id = run_id
         self._keys = connection.partitions.of(run_id).of_run(run_id)
-        self._resolve_data: ResolveData = resolve_data
+        self.resolve_data: ResolveData = resolve_data
         # What it has read so far.
         self._events = self._bytes = 0
         self.mark: LogMark | None = None
@@ -96,7 +96,7 @@ class LogReader:
         commands: list[Command] = [
             ("XRANGE", self._keys.events, f"0-{first}", "+", "COUNT", count + 1)
         ]
-        if self._resolve_data == "all":
+        if self.resolve_data == "all":
             commands.append(("HGET", self._keys.run, "expired_at"))
         return commands
 
@@ -111,7 +111,7 @@ class LogReader:
             slot, fields = entries[len(events) - 1]
             self.mark = LogMark(int(slot[2:]), tuple(fields))
         if events and len(entries) <= count:
-            self._lengths.note(self._run_id, after + len(events), self._next_page())
+            self._lengths.note(self.run_id, after + len(events), self._next_page())
         return events, len(entries) > count
 
     async def _events_of(
@@ -124,16 +124,16 @@ class LogReader:
             payload = fields.get(b"payload", b"")
             self._bytes += len(payload)
             payloads += [entry_id[2:], b"" if expired_at else payload]
-        if self._resolve_data == "all":
-            await load(self._connection, [(self._run_id, payloads)])
+        if self.resolve_data == "all":
+            await load(self._connection, [(self.run_id, payloads)])
         return [
-            event_from(self._run_id, slot, fields, payload, self._resolve_data)
+            event_from(self.run_id, slot, fields, payload, self.resolve_data)
             for fields, slot, payload in zip(logged, payloads[::2], payloads[1::2], strict=True)
         ]
 
     def first_page(self, after: int) -> int:
         """How many events behind a slot a first look asks for."""
-        return self._lengths.first_page(self._run_id, after)
+        return self._lengths.first_page(self.run_id, after)
 
     def commands_from(self, mark: LogMark, count: int) -> list[Command]:
         """What reads the event of a mark again, and those behind it."""
