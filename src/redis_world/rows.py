@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
 from pydantic import TypeAdapter
@@ -102,9 +102,6 @@ def _fields(*names: str, suffix: str = "") -> tuple[tuple[str, bytes], ...]:
 _OUTCOMES: Final = _fields("input", "output", "error", suffix="_slot")
 _METADATA: Final = _fields("metadata", suffix="_slot")
 _RUN_TIMES: Final = _fields("created_at", "started_at", "completed_at", "updated_at", "expired_at")
-_STEP_TIMES: Final = _fields(
-    "created_at", "started_at", "completed_at", "updated_at", "retry_after"
-)
 RUN_FIELDS: Final = (
     b"status",
     b"spec_version",
@@ -130,26 +127,30 @@ _HOOK_TIMES: Final = _fields("created_at", "token_retention_until")
 
 
 def _payloads(
-    hash_: Mapping[bytes, bytes],
+    slots: Iterable[tuple[str, bytes | None]],
     found: Sequence[bytes],
-    fields: Sequence[tuple[str, bytes]],
-    own: Own,
+    own: Own | None,
     resolve_data: ResolveData,
 ) -> dict[str, Any]:
-    """The payload fields of an entity that are there."""
+    """The payload fields of an entity that are there, of those with their slots."""
     if resolve_data == "none":
         return {}
     blobs = pairs(found)
     values: dict[str, Any] = {}
-    for name, pointer in fields:
-        slot = hash_.get(pointer)
+    for name, slot in slots:
         if slot is None:
             continue
-        if slot in own:
+        if own and slot in own:
             values[name] = own[slot]
         elif blob := blobs.get(slot):
             values[name] = decode_payload(blob)
     return values
+
+
+def _slots(
+    hash_: Mapping[bytes, bytes], fields: Sequence[tuple[str, bytes]]
+) -> Iterable[tuple[str, bytes | None]]:
+    return ((name, hash_.get(pointer)) for name, pointer in fields)
 
 
 def _times(hash_: Mapping[bytes, bytes], fields: Sequence[tuple[str, bytes]]) -> dict[str, Any]:
@@ -171,7 +172,7 @@ def run_from(
         "status": hash_[b"status"].decode(),
         "attributes": {k.decode(): v.decode() for k, v in pairs(row[2]).items()},
         **_times(hash_, _RUN_TIMES),
-        **_payloads(hash_, row[1], _OUTCOMES, own or {}, resolve_data),
+        **_payloads(_slots(hash_, _OUTCOMES), row[1], own, resolve_data),
     }
     for name in ("error_code", "encryption_public_key"):
         if (blob := hash_.get(name.encode())) is not None:
@@ -225,19 +226,29 @@ def step_from(
     own: Own | None = None,
 ) -> Step:
     """A step from `{ record, payloads }`."""
-    fields = step_fields(row[0])
-    return Step.trusted(
-        {
-            "run_id": run_id,
-            "step_id": step_id,
-            "step_name": fields[b"step_name"].decode(),
-            "status": fields[b"status"].decode(),
-            "attempt": int(fields[b"attempt"]),
-            "spec_version": int(fields[b"spec_version"]),
-            **_times(fields, _STEP_TIMES),
-            **_payloads(fields, row[1], _OUTCOMES, own or {}, resolve_data),
-        },
+    status, attempt, input_slot, _, error_slot, output_slot, spec, created, *rest = row[0].split(
+        b" ", _STEP_FIELDS
     )
+    started, completed, updated, retry_after, _, name = rest
+    begin = int(created)
+    values: dict[str, Any] = {
+        "run_id": run_id,
+        "step_id": step_id,
+        "step_name": name.decode(),
+        "status": _STEP_STATUSES[status].decode(),
+        "attempt": int(attempt),
+        "spec_version": int(spec),
+        "created_at": from_ms(begin),
+        "updated_at": from_ms(begin + int(updated)),
+    }
+    if started != b"-":
+        values["started_at"] = from_ms(begin + int(started))
+    if completed != b"-":
+        values["completed_at"] = from_ms(begin + int(completed))
+    if retry_after != b"-":
+        values["retry_after"] = from_ms(begin + int(retry_after))
+    slots = (("input", input_slot), ("output", output_slot), ("error", error_slot))
+    return Step.trusted({**values, **_payloads(slots, row[1], own, resolve_data)})
 
 
 def hook_from(
@@ -262,7 +273,7 @@ def hook_from(
             "is_system": hash_[b"is_system"] == b"1",
             "resume_context": _resume_context(context),
             **_times(hash_, _HOOK_TIMES),
-            **_payloads(hash_, row[1], _METADATA, own or {}, resolve_data),
+            **_payloads(_slots(hash_, _METADATA), row[1], own, resolve_data),
         },
     )
 

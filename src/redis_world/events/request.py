@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from redis_world.codec import encode_data, encode_payload, from_ms, to_ms
 from redis_world.config import WorldConfig
@@ -16,6 +16,9 @@ from redis_world.models import CreateEvent, EventData, EventResult, Model, Resol
 from redis_world.rows import SPEC_VERSION
 
 __all__ = ["Builder", "Call", "Request", "payloads_of_entity", "result_of", "without_field"]
+
+
+_NO_DATA: Final = encode_data({}, "eventData")
 
 
 @dataclass(slots=True)
@@ -80,6 +83,8 @@ class Request:
             what = f"{field} of {self.event.event_type}"
             payload = encode_payload(wire.pop(field), self.config.max_payload_bytes, what)
         # The rest: names, tokens, keys, reasons and what nobody knows, each with all the others.
+        if not wire:
+            return _NO_DATA, payload
         what = f"eventData of {self.event.event_type}"
         return encode_data(wire, what, self.config.max_name_bytes), payload
 
@@ -136,7 +141,7 @@ def payloads_of_entity(reply: Sequence[Any]) -> list[bytes]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """A script with its arguments, and how its reply reads."""
 
