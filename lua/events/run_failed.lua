@@ -5,8 +5,8 @@
 -- KEYS: run, attributes, events, payloads, ops, waits, wait_states
 -- ARGV: base, outbox, op, run_id, spec_version, occurred_at, correlation_id, data, payload,
 --   resolve_data, error_code
--- Returns: OK slot at message run | RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_TERMINAL
---   status
+-- Returns: OK slot at message run left, `1` where the log has payloads to delete, else empty |
+--   RUN_NOT_FOUND | RUN_NOT_SUPPORTED version | RUN_TERMINAL status
 --
 -- @include lib/clock
 -- @include lib/finish_run

@@ -9,33 +9,51 @@
 -- that there is none, in the log, streams and messages, however long it takes to delete it.
 
 local STRIPPED_AT_ONCE = 100
-local EVENTS_AT_ONCE = 100
+local EVENTS_AT_ONCE, EVENTS_BY_TENS, LOG_BYTES = 100, 10, 256 * 1024
 
--- Deletes the payloads in a run's log: copies some entries without theirs behind those that were
--- copied before, and puts the copy in place of the log when it has all. Returns what a caller goes
--- on with, nil at the end.
-local function strip_log(base, run_id)
-  local log, copy = events_key(base, run_id), stripped_key(base, run_id)
-  local entries = redis.call('XRANGE', log, '0-' .. redis.call('XLEN', copy) + 1, '+',
-    'COUNT', EVENTS_AT_ONCE)
-  for _, entry in ipairs(entries) do
-    redis.call('XADD', copy, entry[1], unpack(without_payload(entry[2])))
-  end
-  if #entries == EVENTS_AT_ONCE then
-    return '1'
-  end
-  -- A log may be large: it is not freed while anybody waits.
-  redis.call('UNLINK', log)
-  redis.call('RENAME', copy, log)
+-- Copies entries of a log without their payloads behind those that were copied before: some events,
+-- or fewer where they are large. Whether there are more.
+local function copy_some(log, copy)
+  local next_slot, bytes = redis.call('XLEN', copy) + 1, 0
+  local last = next_slot + EVENTS_AT_ONCE
+  repeat
+    local entries = redis.call('XRANGE', log, '0-' .. next_slot, '+', 'COUNT', EVENTS_BY_TENS)
+    for _, entry in ipairs(entries) do
+      for _, text in ipairs(entry[2]) do
+        bytes = bytes + #text
+      end
+      redis.call('XADD', copy, entry[1], unpack(without_payload(entry[2])))
+    end
+    next_slot = next_slot + #entries
+    if #entries < EVENTS_BY_TENS then
+      return false
+    end
+  until next_slot >= last or bytes >= LOG_BYTES
+  return true
 end
 
+-- Deletes the payloads in a run's log, a piece at a time: the log without them takes its place.
+-- Returns what a caller goes on with, nil at the end.
+local function strip_log(base, run_id)
+  local log, copy, old = events_key(base, run_id), stripped_key(base, run_id), old_key(base, run_id)
+  -- A write that does nothing: a full server refuses a growing command as the first write only.
+  redis.call('HDEL', run_key(base, run_id), '')
+  if copy_some(log, copy) then
+    return '1'
+  end
+  -- Where renaming is refused, that is before anything is lost; and a log may be large, so that it
+  -- is not freed while anybody waits.
+  redis.call('RENAME', log, old)
+  redis.call('RENAME', copy, log)
+  redis.call('UNLINK', old)
+end
+
+-- What a run's terminal event leaves to be deleted.
 local function expire_data(base, at, run, payloads, run_id)
   redis.call('HSET', run, 'expired_at', at)
   redis.call('HDEL', run, 'input_slot')
   redis.call('UNLINK', payloads)
-  if strip_log(base, run_id) then
-    clean_later(base, at, 'log', run_id)
-  end
+  clean_later(base, at, 'log', run_id)
   if end_streams(base, run_id, '') then
     clean_later(base, at, 'streams', run_id)
   end

@@ -31,8 +31,8 @@ local function finish_again(...)
     sent = send_along(fields.base, at, fields.outbox)
   end
   return { 'OK', slot, at, sent,
-    run_reply(row, redis.call('HGETALL', keys.attributes), keys.events, fields.resolve_data,
-      slot) }
+    run_reply(row, redis.call('HGETALL', keys.attributes), keys.events, fields.resolve_data, slot),
+    is_unclean(fields.base, 'log', fields.run_id) and '1' or '' }
 end
 
 -- The value of an attribute, in the pairs of their hash.
@@ -101,6 +101,6 @@ local function finish_run(keys, event, fields)
     forget_run(base, run_id)
   end
   redis.pcall('PUBLISH', done_channel(base, run_id), '')
-  return { 'OK', slot, at, sent, run_reply(row, attributes, keys.events, fields.resolve_data,
-    slot) }
+  return { 'OK', slot, at, sent,
+    run_reply(row, attributes, keys.events, fields.resolve_data, slot), expires and '1' or '' }
 end

@@ -72,6 +72,11 @@ local function stripped_key(base, run_id)
   return run_key(base, run_id) .. ':stripped'
 end
 
+-- The log that the copy has just taken the place of.
+local function old_key(base, run_id)
+  return run_key(base, run_id) .. ':old'
+end
+
 local function claims_key(base, run_id)
   return run_key(base, run_id) .. ':claims'
 end

@@ -153,8 +153,13 @@ class Janitor:
         for _ in range(_MAX_LOOKS):
             _, _, members = await self._look("", None)
             chores = [member.partition("/") for member in members]
-            await asyncio.gather(
-                *(go_on(self._connection, kind, run_id) for kind, _, run_id in chores)
+            # One that fails keeps no other from being done.
+            ends = await asyncio.gather(
+                *(go_on(self._connection, kind, run_id) for kind, _, run_id in chores),
+                return_exceptions=True,
             )
+            for error in ends:
+                if error is not None:
+                    raise error
             if len(members) < _AT_ONCE:
                 break

@@ -74,6 +74,11 @@ class RunKeys:
         return f"{self.run}:stripped"
 
     @property
+    def old(self) -> str:
+        """The log that `stripped` has just taken the place of; gone when its script ends."""
+        return f"{self.run}:old"
+
+    @property
     def claims(self) -> str:
         return f"{self.run}:claims"
 

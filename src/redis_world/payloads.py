@@ -13,7 +13,7 @@ from typing import Any, Final
 from redis_world.connection import Connection
 from redis_world.models import ResolveData
 
-__all__ = ["Found", "load", "read_run", "with_payloads"]
+__all__ = ["LOOKS", "Found", "load", "read_run", "with_payloads"]
 
 Found = tuple[str, list[bytes]]
 """A run's id, with slots and payloads of its log by turns, as scripts answer them."""
@@ -21,8 +21,8 @@ Found = tuple[str, list[bytes]]
 _REFERENCE: Final = b">"
 _BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 """Of payloads in one round trip."""
-_LOOKS: Final = 3
-"""How often a row is read whose payloads are gone when they are asked for."""
+LOOKS: Final = 3
+"""How often rows are read whose payloads are gone when they are asked for."""
 
 
 async def load(connection: Connection, found: Iterable[Found]) -> bool:
@@ -44,8 +44,10 @@ async def load(connection: Connection, found: Iterable[Found]) -> bool:
             )
         )
         for (_, row, place), value in zip(some, values, strict=True):
-            row[place] = value or b""
-            complete = complete and value is not None
+            # Of another size it is that of another run with the same id.
+            is_there = value is not None and len(value) == int(row[place][1:])
+            row[place] = value if is_there else b""
+            complete = complete and is_there
     return complete
 
 
@@ -82,7 +84,7 @@ async def with_payloads(
         found: the payloads in its reply.
     """
     reply = await ask()
-    for _ in range(_LOOKS - 1):
+    for _ in range(LOOKS - 1):
         if await load(connection, found(reply)):
             return reply
         reply = await ask()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, get_args
 
+from redis_world.cleaning import go_on
 from redis_world.codec import Duration, encode_data, to_duration_ms
 from redis_world.connection import Connection
 from redis_world.errors import (
@@ -78,7 +79,10 @@ class Runs:
     async def get_many(
         self, run_ids: Sequence[str], *, resolve_data: ResolveData = "all"
     ) -> list[Run | None]:
-        """Read runs in the order of their ids, None for a missing one; in one round trip."""
+        """Read runs in the order of their ids, None for a missing one.
+
+        All in one round trip, and in one or more further ones for large payloads.
+        """
         ids = self._check_ids(run_ids)
         resolve_data = check_resolve_data(resolve_data)
         replies = await asyncio.gather(
@@ -219,6 +223,10 @@ class Runs:
             return _failed(run_id, error)
         match reply[0]:
             case b"OK":
+                if reply[5]:
+                    # What fails here the next sweep does.
+                    with contextlib.suppress(WorldUnavailableError, NotDurableError):
+                        await go_on(self._connection, "log", run_id)
                 return CancelOutcome(run_id=run_id, outcome="cancelled")
             case b"RUN_NOT_FOUND":
                 return CancelOutcome(run_id=run_id, outcome="not_found")

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from redis_world import RedisWorld, events, paging, payloads
+from redis_world import RedisWorld, paging, payloads
 from redis_world.connection import Connection
 from redis_world.errors import HookNotFoundError, WorldUnavailableError
-from redis_world.events import log
+from redis_world.events import log, request
 from redis_world.models import Page
 from redis_world.testing import ManualClock, check_invariants
 from support import events as e
@@ -147,7 +147,7 @@ async def test_a_janitor_keeps_the_streams_whose_run_s_creator_died(
     async def die(*_: object) -> None:
         raise WorldUnavailableError("gone")
 
-    monkeypatch.setattr(events, "go_on", die)
+    monkeypatch.setattr(request, "go_on", die)
     run_id = e.new_run_id()
     names = sorted(f"s{number}" for number in range(250))
     await in_turns([world.streams.write(run_id, name, b"x") for name in names])
@@ -176,7 +176,7 @@ async def test_streams_of_a_run_that_expired_are_not_kept(
     async def die(*_: object) -> None:
         raise WorldUnavailableError("gone")
 
-    monkeypatch.setattr(events, "go_on", die)
+    monkeypatch.setattr(request, "go_on", die)
     run_id = e.new_run_id()
     names = sorted(f"s{number}" for number in range(120))
     await in_turns([world.streams.write(run_id, name, b"x") for name in names])
@@ -287,6 +287,33 @@ async def test_a_page_of_large_payloads_is_whole(
         assert len(sizes) > 3
         # One script stops at a megabyte, behind the payload that makes it full.
         assert max(sizes) < 1_048_576 + 2 * LARGE
+
+
+# Contract: 6.pages
+async def test_a_page_of_many_payloads_in_the_log_is_whole(
+    world: RedisWorld, replies: list[tuple[str, int]]
+) -> None:
+    """Each of them small, all together more than one script answers."""
+    run_id = await e.new_run(world)
+    payload = bytes(4_000)
+    names = [f"s{number}" for number in range(160)]
+    for begin in range(0, len(names), 40):
+        some = names[begin : begin + 40]
+        starts = [
+            each
+            for name in some
+            for each in (e.step_created(name, input=payload), e.step_started(name))
+        ]
+        await world.events.create_batch(run_id, starts)
+        ends = [e.step_completed(name, result=payload) for name in some]
+        await world.events.create_batch(run_id, ends)
+    replies.clear()
+    page = await world.steps.list(run_id, limit=1000)
+    assert [step.step_id for step in page.data] == names
+    assert {(step.input, step.output) for step in page.data} == {(payload, payload)}
+    assert not page.has_more
+    assert len(replies) == 2
+    assert max(size for _, size in replies) < 1_048_576 + 10_000
 
 
 # Contract: 6.pages

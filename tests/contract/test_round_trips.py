@@ -131,7 +131,7 @@ async def test_the_preload_travels_with_the_script(watched: tuple[RedisWorld, Mo
     assert [each.event_type for each in result.events or ()] == ["run_created", "run_started"]
     commands = seen.commands()
     assert commands[0] == "EVALSHA"
-    assert set(commands[1:]) <= {"XRANGE", "HGET"}, "what goes behind it only reads"
+    assert set(commands[1:]) <= {"XRANGE", "HMGET"}, "what goes behind it only reads"
 
 
 PARTS: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
@@ -179,7 +179,7 @@ async def test_a_log_that_was_read_is_read_again_in_one_look(
         page = await world.events.list(run_id, cursor=cursor, limit=1000)
         return len(page.data), seen.commands()
 
-    look = ["XRANGE", "HGET"]
+    look = ["XRANGE", "HMGET"]
     await add(0, 198)
     assert await read() == (200, [*look, *look])
     assert await read() == (200, look)

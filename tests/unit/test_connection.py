@@ -516,7 +516,7 @@ async def test_a_ready_client_of_another_database() -> None:
             run_id = await new_run(world)
             caller = world.connection.sync_caller()
             keys = world.connection.partitions.of(run_id).of_run(run_id)
-            given = {"run": keys.run, "attributes": keys.attributes, "payloads": keys.payloads}
+            given = {"run": keys.run, "attributes": keys.attributes, "events": keys.events}
             ((status, *_),) = await asyncio.to_thread(
                 caller.call_many, "runs/get", [(given, {"resolve_data": "all"})]
             )
@@ -663,7 +663,7 @@ async def test_a_reply_that_comes_slowly_is_waited_for(
         accepted = proxy.accepted
         with monitor(backend.url) as seen:
             assert (await world.runs.get(run_id)).input == payload
-            assert seen.commands() == ["EVALSHA"]
+            assert seen.commands() == ["EVALSHA", "HGET"]
         assert proxy.accepted == accepted
         await world.aclose()
 

@@ -70,6 +70,7 @@ OF_LUA: Final[dict[str, tuple[int, Callable[..., str]]]] = {
     "releases_key": (0, lambda: KEYS.releases),
     "events_key": (1, lambda run: KEYS.of_run(run).events),
     "stripped_key": (1, lambda run: KEYS.of_run(run).stripped),
+    "old_key": (1, lambda run: KEYS.of_run(run).old),
     "claims_key": (1, lambda run: KEYS.of_run(run).claims),
     "ops_key": (1, lambda run: KEYS.of_run(run).ops),
     "worker_channel": (2, KEYS.worker_channel),

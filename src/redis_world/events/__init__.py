@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from redis_world.cleaning import go_on
 from redis_world.connection import Command, Connection
 from redis_world.errors import (
     EventNotFoundError,
     InvalidEventError,
     InvalidInputError,
-    NotDurableError,
     WorldError,
-    WorldUnavailableError,
 )
 from redis_world.events import hook_events, run_events, step_events, wait_events
 from redis_world.events.batch import Batch, Item, parse_batch
@@ -32,7 +28,7 @@ from redis_world.events.parts import (
     Unseen,
     Whole,
 )
-from redis_world.events.request import Builder, Call, Request
+from redis_world.events.request import Builder, Call, Request, do_the_rest
 from redis_world.events.validation import parse_event, validate_event
 from redis_world.ids import MAX_SLOT, IdFactory, event_slot, new_request_id
 from redis_world.messages import (
@@ -91,8 +87,6 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "wait_completed": wait_events.wait_completed,
 }
 
-_CREATING: Final = ("events/run_created", "events/run_started")
-"""The scripts that may find more streams than they keep."""
 
 _TIMESTAMP: Final[TypeAdapter[datetime]] = TypeAdapter(Timestamp)
 
@@ -324,8 +318,7 @@ class Events:
     ) -> Page[Event]:
         """List the events of one step, hook or wait.
 
-        It reads the whole log, which has no index by correlation id. The server needs about 10 ms
-        for 25,000 events.
+        It reads the whole log, small payloads included: a log has no index by correlation id.
         """
         name_limit = self._connection.config.max_name_bytes
         run_id = text(run_id, "run_id", name_limit)
@@ -448,11 +441,9 @@ class Events:
         ending = Ending() if request.ack is None else request.ack.ending
         ending.is_under_way = True
         try:
-            result, rest = await self._run_script(request, reads)
-            ending.is_over = ending.is_over or result.acked is True
+            return await self._run_script(request, reads)
         finally:
             ending.is_under_way = False
-        return result, rest
 
     async def _run_script(
         self, request: Request, reads: Sequence[Command]
@@ -467,15 +458,13 @@ class Events:
             )
         if reply[0] not in call.accepted:
             raise_refusal(reply, run_id=request.run_id, entity_id=call.entity_id)
-        if call.script in _CREATING and reply[0] == b"OK" and reply[5]:
-            # What fails here the next sweep does.
-            with contextlib.suppress(WorldUnavailableError, NotDurableError):
-                await go_on(self._connection, "keep", request.run_id)
+        carried = _carried(reply[3].decode()) if reply[3] else {}
+        if request.ack is not None and carried.get("acked"):
+            request.ack.ending.is_over = True
+        await do_the_rest(self._connection, request.run_id, call, reply)
         await load(self._connection, [(request.run_id, call.payloads(reply))])
         result = call.read(reply)
-        if reply[3]:
-            result = result.changed(_carried(reply[3].decode()))
-        return result, rest
+        return result.changed(carried) if carried else result, rest
 
     async def _create_hook(
         self, request: Request, call: Call, reads: Sequence[Command]

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from redis_world.connection import Connection
 from redis_world.errors import InvalidEventError, WorldError
-from redis_world.events.request import Call, Request
+from redis_world.events.request import Call, Request, do_the_rest
 from redis_world.events.validation import parse_event, validate_event
 from redis_world.keys import RunKeys
 from redis_world.lua import default_library
@@ -193,14 +193,20 @@ class Batch:
                     "items": self._args(),
                 },
             )
-            await load(
-                self._connection,
-                [
-                    (self._run_id, call.payloads(reply))
-                    for (_, call), reply in zip(self._calls, replies, strict=True)
-                    if reply[0] in call.accepted
-                ],
-            )
+            accepted = [
+                (call, reply)
+                for (_, call), reply in zip(self._calls, replies, strict=True)
+                if reply[0] in call.accepted
+            ]
+            # What the batch itself has brought may be deleted by now, where it ends the run.
+            brought = {reply[1]: call.args.get("payload", b"") for call, reply in accepted}
+            found = [(self._run_id, call.payloads(reply)) for call, reply in accepted]
+            for _, row in found:
+                for place in range(1, len(row), 2):
+                    row[place] = brought.get(row[place - 1], row[place])
+            await load(self._connection, found)
+            for call, reply in accepted:
+                await do_the_rest(self._connection, self._run_id, call, reply)
         results = [
             _refused(outcome)
             if isinstance(outcome, WorldError)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from redis_world.connection import Command, Connection
 from redis_world.ids import parse_event_id
 from redis_world.models import Event, ResolveData
-from redis_world.payloads import load
+from redis_world.payloads import LOOKS, load
 from redis_world.rows import event_from, pairs
 from redis_world.text import utf8
 
@@ -25,7 +25,7 @@ NEXT_PAGE: Final = 1000
 _SLOTS_AT_ONCE: Final = 64
 """Events of one round trip that are read one by one."""
 _PAGE_BYTES: Final = 4 * 1024 * 1024
-"""Of payloads in one round trip, as far as those before tell how large the next ones are."""
+"""Of entries in one round trip, as far as those before tell how large the next ones are."""
 _MEMORY: Final = 4096
 """Of how many runs the lengths of their logs are remembered."""
 
@@ -52,7 +52,7 @@ class LogMark:
 
 
 class Lengths:
-    """How long the logs were that were read last, and how large their payloads.
+    """How long the logs were that were read last, and how large their entries.
 
     Replays read the log of one run over and over, each time a little longer: they ask for what
     there is and what may have come since in one round trip.
@@ -97,7 +97,7 @@ class LogReader:
             ("XRANGE", self._keys.events, f"0-{first}", "+", "COUNT", count + 1)
         ]
         if self.resolve_data == "all":
-            commands.append(("HGET", self._keys.run, "expired_at"))
+            commands.append(self._look)
         return commands
 
     async def parse(
@@ -105,8 +105,13 @@ class LogReader:
     ) -> tuple[list[Event], bool]:
         """Events of the replies to `commands`, and whether there are more."""
         entries = replies[0]
-        self._events += len(entries)
-        events = await self._events_of(entries[:count], *replies[1:])
+        events, complete = await self._events_of(entries[:count], *replies[1:])
+        for _ in range(LOOKS - 1):
+            if complete:
+                break
+            # Payloads were deleted since it looked: so it looks again.
+            entries, *of_run = await self._connection.execute(*self.commands(after, count))
+            events, complete = await self._events_of(entries[:count], *of_run)
         if events:
             slot, fields = entries[len(events) - 1]
             self.mark = LogMark(int(slot[2:]), tuple(fields))
@@ -115,21 +120,33 @@ class LogReader:
         return events, len(entries) > count
 
     async def _events_of(
-        self, entries: Sequence[Any], expired_at: bytes | None = None
-    ) -> list[Event]:
-        """The events of entries; without payloads where these are deleted, or not asked for."""
+        self, entries: Sequence[Any], of_run: Sequence[bytes | None] = (b"", None)
+    ) -> tuple[list[Event], bool]:
+        """The events of entries, and whether all their payloads were there still.
+
+        Without payloads where these are deleted, the run is gone, or nobody asked for them.
+        """
+        status, expired_at = of_run
+        is_hidden = status is None or expired_at is not None
         logged = [pairs(fields) for _, fields in entries]
         payloads: list[bytes] = []
-        for (entry_id, _), fields in zip(entries, logged, strict=True):
-            payload = fields.get(b"payload", b"")
-            self._bytes += len(payload)
-            payloads += [entry_id[2:], b"" if expired_at else payload]
+        for (entry_id, raw), fields in zip(entries, logged, strict=True):
+            self._bytes += sum(map(len, raw))
+            payloads += [entry_id[2:], b"" if is_hidden else fields.get(b"payload", b"")]
+        self._events += len(entries)
+        complete = True
         if self.resolve_data == "all":
-            await load(self._connection, [(self.run_id, payloads)])
-        return [
+            complete = await load(self._connection, [(self.run_id, payloads)])
+        events = [
             event_from(self.run_id, slot, fields, payload, self.resolve_data)
             for fields, slot, payload in zip(logged, payloads[::2], payloads[1::2], strict=True)
         ]
+        return events, complete
+
+    @property
+    def _look(self) -> Command:
+        """What tells, behind entries, whether the payloads in them may be shown."""
+        return "HMGET", self._keys.run, "status", "expired_at"
 
     def first_page(self, after: int) -> int:
         """How many events behind a slot a first look asks for."""
@@ -191,11 +208,13 @@ class LogReader:
         events: list[Event] = []
         for first in range(0, len(slots), _SLOTS_AT_ONCE):
             some = slots[first : first + _SLOTS_AT_ONCE]
-            *entries, expired_at = await self._connection.execute(
+            *entries, of_run = await self._connection.execute(
                 *(("XRANGE", self._keys.events, f"0-{slot}", f"0-{slot}") for slot in some),
-                ("HGET", self._keys.run, "expired_at"),
+                self._look,
             )
-            events += await self._events_of([each[0] for each in entries], expired_at)
+            # The run may be gone, or be another one by now.
+            found, _ = await self._events_of([each[0] for each in entries if each], of_run)
+            events += found
         return events
 
     async def slots_of(self, correlation_id: str) -> list[int]:
@@ -226,5 +245,8 @@ class LogReader:
             after = first - 1 + len(events)
             count = self._next_page() if events else FIRST_PAGE
             page, _ = await self._read(after, min(count, end - 1 - after))
+            if not page:
+                # The run was removed meanwhile.
+                break
             events += page
         return events[::-1], first > 1 and bool(events)

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
+from redis_world.cleaning import go_on
 from redis_world.codec import encode_data, encode_payload, from_ms, to_ms
 from redis_world.config import WorldConfig
+from redis_world.connection import Connection
+from redis_world.errors import NotDurableError, WorldUnavailableError
 from redis_world.ids import event_id
 from redis_world.keys import Keys, RunKeys
 from redis_world.messages import Message
 from redis_world.models import CreateEvent, EventData, EventResult, Model, ResolveData
 from redis_world.rows import SPEC_VERSION
 
-__all__ = ["Builder", "Call", "Request", "payloads_of_entity", "result_of", "without_field"]
+__all__ = [
+    "Builder",
+    "Call",
+    "Request",
+    "do_the_rest",
+    "payloads_of_entity",
+    "result_of",
+    "without_field",
+]
 
 
 _NO_DATA: Final = encode_data({}, "eventData")
@@ -156,6 +168,19 @@ class Call:
     """The id that a refusal names."""
     payloads: Callable[[Sequence[Any]], list[bytes]] = _no_payloads
     """The slots and payloads, by turns, in the reply of an accepted event."""
+    goes_on: str = ""
+    """What the script may leave to be done, in the words of `cleaning.go_on`; the sixth item of
+    its reply says so."""
 
 
 Builder = Callable[[Request], Call]
+
+
+async def do_the_rest(
+    connection: Connection, run_id: str, call: Call, reply: Sequence[Any]
+) -> None:
+    """Do what the script of an accepted event has left."""
+    if call.goes_on and reply[0] == b"OK" and reply[5]:
+        # What fails here the next sweep does.
+        with contextlib.suppress(WorldUnavailableError, NotDurableError):
+            await go_on(connection, call.goes_on, run_id)

@@ -94,6 +94,7 @@ def run_created(request: Request) -> Call:
         },
         read=lambda reply: _run_result(request, reply),
         payloads=payloads_of_entity,
+        goes_on="keep",
     )
 
 
@@ -130,6 +131,7 @@ def run_started(request: Request) -> Call:
         read=read,
         accepted=(b"OK", b"RUNNING"),
         payloads=payloads_of_entity,
+        goes_on="keep",
     )
 
 
@@ -154,6 +156,7 @@ def _finish(request: Request, **extra: bytes | str) -> Call:
         },
         read=lambda reply: _run_result(request, reply),
         payloads=payloads_of_entity,
+        goes_on="log",
     )
 
 
