@@ -38,7 +38,7 @@ end
 local own = state.status and own_entry(events, '1', op)
 if own then
   return { 'OK', '1', own.at, sent_along(base, outbox),
-    read_run(run, attributes, events, resolve_data), is_left_to_keep(base, run_id) }
+    read_run(run, attributes, events, resolve_data), is_left(base, 'keep', run_id) }
 end
 local refusal = state.status and { 'CONFLICT' }
   or is_of_another_time() and { 'RUN_ID_AGE', at }

@@ -43,7 +43,7 @@ end
 -- Refuse, unless this request itself has started the run. One that runs already is as it is to be.
 local own = own_entry(events, started, op)
 if own then
-  return reply_of('OK', started, own.at, sent_along(base, outbox), is_left_to_keep(base, run_id))
+  return reply_of('OK', started, own.at, sent_along(base, outbox), is_left(base, 'keep', run_id))
 end
 local before = state.status
 local refusal = (before and refuse_start or refuse_creation)()

@@ -13,6 +13,11 @@ local function is_unclean(base, kind, run_id)
   return redis.call('ZSCORE', cleaning_key(base), kind .. '/' .. run_id)
 end
 
+-- The same as an answer tells it: `1`, or empty.
+local function is_left(base, kind, run_id)
+  return is_unclean(base, kind, run_id) and '1' or ''
+end
+
 -- Whether a run of this id was removed just now, and its parts are still being deleted.
 local function is_removing(base, run_id)
   return is_unclean(base, 'run', run_id)

@@ -80,8 +80,3 @@ local function keep_streams_of_new(base, at, run_id)
   clean_later(base, at, 'keep', run_id)
   return '1'
 end
-
--- What a repetition of that request is to know of it.
-local function is_left_to_keep(base, run_id)
-  return is_unclean(base, 'keep', run_id) and '1' or ''
-end

@@ -2,6 +2,7 @@
 -- @include lib/end_streams
 -- @include lib/keys
 -- @include lib/log
+-- @include lib/page
 -- @include lib/queue
 
 -- Zero retention (contract, section 5): a run whose attribute `$retention` is `0` when it ends
@@ -9,7 +10,7 @@
 -- that there is none, in the log, streams and messages, however long it takes to delete it.
 
 local STRIPPED_AT_ONCE = 100
-local EVENTS_AT_ONCE, EVENTS_BY_TENS, LOG_BYTES = 100, 10, 256 * 1024
+local EVENTS_AT_ONCE, EVENTS_OF_A_LOOK, LOG_BYTES = 100, 10, 256 * 1024
 
 -- Copies entries of a log without their payloads behind those that were copied before: some events,
 -- or fewer where they are large. Whether there are more.
@@ -17,15 +18,13 @@ local function copy_some(log, copy)
   local next_slot, bytes = redis.call('XLEN', copy) + 1, 0
   local last = next_slot + EVENTS_AT_ONCE
   repeat
-    local entries = redis.call('XRANGE', log, '0-' .. next_slot, '+', 'COUNT', EVENTS_BY_TENS)
+    local entries = redis.call('XRANGE', log, '0-' .. next_slot, '+', 'COUNT', EVENTS_OF_A_LOOK)
     for _, entry in ipairs(entries) do
-      for _, text in ipairs(entry[2]) do
-        bytes = bytes + #text
-      end
+      bytes = bytes + bytes_of(entry[2])
       redis.call('XADD', copy, entry[1], unpack(without_payload(entry[2])))
     end
     next_slot = next_slot + #entries
-    if #entries < EVENTS_BY_TENS then
+    if #entries < EVENTS_OF_A_LOOK then
       return false
     end
   until next_slot >= last or bytes >= LOG_BYTES

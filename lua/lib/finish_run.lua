@@ -32,7 +32,7 @@ local function finish_again(...)
   end
   return { 'OK', slot, at, sent,
     run_reply(row, redis.call('HGETALL', keys.attributes), keys.events, fields.resolve_data, slot),
-    is_unclean(fields.base, 'log', fields.run_id) and '1' or '' }
+    is_left(fields.base, 'log', fields.run_id) }
 end
 
 -- The value of an attribute, in the pairs of their hash.

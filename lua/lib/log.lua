@@ -38,10 +38,16 @@ local function append(events, payloads, event)
   return slot
 end
 
+-- The fields of an entry of the log as they lie there, nil for none.
+local function raw_entry(events, slot)
+  local id = '0-' .. slot
+  local entry = redis.call('XRANGE', events, id, id)[1]
+  return entry and entry[2]
+end
+
 -- An entry of the log: its fields as a table, and as they lie there.
 local function read_entry(events, slot)
-  local id = '0-' .. slot
-  local raw = redis.call('XRANGE', events, id, id)[1][2]
+  local raw = raw_entry(events, slot)
   local fields = {}
   for i = 1, #raw, 2 do
     fields[raw[i]] = raw[i + 1]
@@ -66,11 +72,10 @@ local function resolve(events, slots, own)
   local found = {}
   for _, slot in ipairs(slots) do
     if slot and slot ~= own and tonumber(slot) and tonumber(slot) > 0 then
-      local id = '0-' .. slot
-      local entry = redis.call('XRANGE', events, id, id)[1]
-      if entry and entry[2][PAYLOAD_PLACE] ~= '' then
+      local raw = raw_entry(events, slot)
+      if raw and raw[PAYLOAD_PLACE] ~= '' then
         found[#found + 1] = slot
-        found[#found + 1] = entry[2][PAYLOAD_PLACE]
+        found[#found + 1] = raw[PAYLOAD_PLACE]
       end
     end
   end

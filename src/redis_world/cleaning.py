@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from redis_world.connection import Connection
+import contextlib
 
-__all__ = ["go_on"]
+from redis_world.connection import Connection
+from redis_world.errors import NotDurableError, WorldUnavailableError
+
+__all__ = ["go_on", "go_on_if_possible"]
 
 
 async def go_on(connection: Connection, kind: str, run_id: str) -> None:
@@ -30,3 +33,9 @@ async def go_on(connection: Connection, kind: str, run_id: str) -> None:
         after = reply[1]
         if not after:
             return
+
+
+async def go_on_if_possible(connection: Connection, kind: str, run_id: str) -> None:
+    """The same behind a call that has done its own part: what fails here the next sweep does."""
+    with contextlib.suppress(WorldUnavailableError, NotDurableError):
+        await go_on(connection, kind, run_id)

@@ -43,6 +43,7 @@ __all__ = [
     "PAYLOAD_FIELDS",
     "RUN_FIELDS",
     "SPEC_VERSION",
+    "STEP_STATUSES",
     "Own",
     "PostponedName",
     "event_from",
@@ -53,7 +54,6 @@ __all__ = [
     "raise_refusal",
     "refusal",
     "run_from",
-    "step_fields",
     "step_from",
     "wait_from",
 ]
@@ -120,9 +120,8 @@ RUN_FIELDS: Final = (
     b"error_slot",
 )
 """What is answered of a run, in this order (lua/lib/rows.lua)."""
-_STEP_STATUSES: Final = {b"p": b"pending", b"r": b"running", b"c": b"completed", b"f": b"failed"}
-_STEP_FIELDS: Final = 13
-"""Of a step's record, before its name (lua/lib/step_record.lua)."""
+STEP_STATUSES: Final = {b"p": "pending", b"r": "running", b"c": "completed", b"f": "failed"}
+"""A step's statuses by the letters of its record."""
 _HOOK_TIMES: Final = _fields("created_at", "token_retention_until")
 
 
@@ -182,40 +181,41 @@ def run_from(
     return Run.trusted(values)
 
 
-def step_fields(record: bytes) -> dict[bytes, bytes]:
-    """The fields of a step from its record; what it lacks is absent.
+class StepRecord(NamedTuple):
+    """The words of a step's record, as they are stored (lua/lib/step_record.lua); `-` for none.
 
-    `first` is the slot of the first start, `owed` the time since when its message is.
+    Attributes:
+        first: the slot of the first start.
+        started: milliseconds from its creation, as in what follows.
+        owed: since when it is owed its message.
     """
-    status, attempt, slot, first, error, output, spec, created, *rest = record.split(
-        b" ", _STEP_FIELDS
-    )
-    started, completed, updated, retry_after, owed, name = rest
-    fields = {
-        b"status": _STEP_STATUSES[status],
-        b"attempt": attempt,
-        b"input_slot": slot,
-        b"spec_version": spec,
-        b"created_at": created,
-        b"step_name": name,
-    }
-    slots = {b"first": first, b"error_slot": error, b"output_slot": output}
-    distances = {
-        b"started_at": started,
-        b"completed_at": completed,
-        b"updated_at": updated,
-        b"retry_after": retry_after,
-        b"owed": owed,
-    }
-    return {
-        **fields,
-        **{name: value for name, value in slots.items() if value != b"-"},
-        **{
-            name: b"%d" % (int(created) + int(distance))
-            for name, distance in distances.items()
-            if distance != b"-"
-        },
-    }
+
+    status: bytes
+    attempt: bytes
+    input_slot: bytes
+    first: bytes
+    error_slot: bytes
+    output_slot: bytes
+    spec_version: bytes
+    created_at: bytes
+    started: bytes
+    completed: bytes
+    updated: bytes
+    retry_after: bytes
+    owed: bytes
+    name: bytes
+
+    @classmethod
+    def read(cls, record: bytes) -> StepRecord:
+        """Read a record.
+
+        Raises:
+            ValueError: words are missing.
+        """
+        words = record.split(b" ", len(cls._fields) - 1)
+        if len(words) < len(cls._fields):
+            raise ValueError(f"a step's record has {len(cls._fields)} words, not {len(words)}")
+        return cls(*words)
 
 
 def step_from(
@@ -226,28 +226,29 @@ def step_from(
     own: Own | None = None,
 ) -> Step:
     """A step from `{ record, payloads }`."""
-    status, attempt, input_slot, _, error_slot, output_slot, spec, created, *rest = row[0].split(
-        b" ", _STEP_FIELDS
-    )
-    started, completed, updated, retry_after, _, name = rest
-    begin = int(created)
+    step = StepRecord.read(row[0])
+    begin = int(step.created_at)
     values: dict[str, Any] = {
         "run_id": run_id,
         "step_id": step_id,
-        "step_name": name.decode(),
-        "status": _STEP_STATUSES[status].decode(),
-        "attempt": int(attempt),
-        "spec_version": int(spec),
+        "step_name": step.name.decode(),
+        "status": STEP_STATUSES[step.status],
+        "attempt": int(step.attempt),
+        "spec_version": int(step.spec_version),
         "created_at": from_ms(begin),
-        "updated_at": from_ms(begin + int(updated)),
+        "updated_at": from_ms(begin + int(step.updated)),
     }
-    if started != b"-":
-        values["started_at"] = from_ms(begin + int(started))
-    if completed != b"-":
-        values["completed_at"] = from_ms(begin + int(completed))
-    if retry_after != b"-":
-        values["retry_after"] = from_ms(begin + int(retry_after))
-    slots = (("input", input_slot), ("output", output_slot), ("error", error_slot))
+    if step.started != b"-":
+        values["started_at"] = from_ms(begin + int(step.started))
+    if step.completed != b"-":
+        values["completed_at"] = from_ms(begin + int(step.completed))
+    if step.retry_after != b"-":
+        values["retry_after"] = from_ms(begin + int(step.retry_after))
+    slots = (
+        ("input", step.input_slot),
+        ("output", step.output_slot),
+        ("error", step.error_slot),
+    )
     return Step.trusted({**values, **_payloads(slots, row[1], own, resolve_data)})
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, get_args
 
-from redis_world.cleaning import go_on
+from redis_world.cleaning import go_on_if_possible
 from redis_world.codec import Duration, encode_data, to_duration_ms
 from redis_world.connection import Connection
 from redis_world.errors import (
@@ -224,9 +224,7 @@ class Runs:
         match reply[0]:
             case b"OK":
                 if reply[5]:
-                    # What fails here the next sweep does.
-                    with contextlib.suppress(WorldUnavailableError, NotDurableError):
-                        await go_on(self._connection, "log", run_id)
+                    await go_on_if_possible(self._connection, "log", run_id)
                 return CancelOutcome(run_id=run_id, outcome="cancelled")
             case b"RUN_NOT_FOUND":
                 return CancelOutcome(run_id=run_id, outcome="not_found")

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from redis_world import RedisWorld, paging, payloads
+from redis_world import RedisWorld, cleaning, paging, payloads
 from redis_world.connection import Connection
 from redis_world.errors import HookNotFoundError, WorldUnavailableError
-from redis_world.events import log, request
+from redis_world.events import log
 from redis_world.models import Page
 from redis_world.testing import ManualClock, check_invariants
 from support import events as e
@@ -49,6 +49,20 @@ def replies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         return reply
 
     monkeypatch.setattr(Connection, "call", call)
+    return found
+
+
+def sizes_of_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes plain commands answer from now on, each round trip."""
+    found: list[int] = []
+    original = Connection.execute
+
+    async def execute(self: Connection, *commands: Any) -> list[Any]:
+        replies = await original(self, *commands)
+        found.append(size_of(replies))
+        return replies
+
+    monkeypatch.setattr(Connection, "execute", execute)
     return found
 
 
@@ -147,7 +161,7 @@ async def test_a_janitor_keeps_the_streams_whose_run_s_creator_died(
     async def die(*_: object) -> None:
         raise WorldUnavailableError("gone")
 
-    monkeypatch.setattr(request, "go_on", die)
+    monkeypatch.setattr(cleaning, "go_on", die)
     run_id = e.new_run_id()
     names = sorted(f"s{number}" for number in range(250))
     await in_turns([world.streams.write(run_id, name, b"x") for name in names])
@@ -176,7 +190,7 @@ async def test_streams_of_a_run_that_expired_are_not_kept(
     async def die(*_: object) -> None:
         raise WorldUnavailableError("gone")
 
-    monkeypatch.setattr(request, "go_on", die)
+    monkeypatch.setattr(cleaning, "go_on", die)
     run_id = e.new_run_id()
     names = sorted(f"s{number}" for number in range(120))
     await in_turns([world.streams.write(run_id, name, b"x") for name in names])
@@ -343,15 +357,7 @@ async def test_a_log_of_large_payloads_comes_in_small_pages(
     count = 2 * log.FIRST_PAGE
     large = [e.step_created(f"s{n}", input=bytes([n]) * 10_000) for n in range(count)]
     await in_turns([e.write(world, run_id, each) for each in large])
-    sizes: list[int] = []
-    original = Connection.execute
-
-    async def execute(self: Connection, *commands: Any) -> list[Any]:
-        replies = await original(self, *commands)
-        sizes.append(size_of(replies))
-        return replies
-
-    monkeypatch.setattr(Connection, "execute", execute)
+    sizes = sizes_of_reads(monkeypatch)
     everything = (await world.events.list(run_id, sort_order=order)).data
     assert len({each.event_id for each in everything}) == count + 2
     assert max(sizes) < 60_000
@@ -368,15 +374,7 @@ async def test_a_log_of_middling_payloads_comes_in_small_pages(
     count = 2 * log.FIRST_PAGE
     middling = [e.step_created(f"s{n}", input=bytes([n]) * 4_000) for n in range(count)]
     await in_turns([e.write(world, run_id, each) for each in middling])
-    sizes: list[int] = []
-    original = Connection.execute
-
-    async def execute(self: Connection, *commands: Any) -> list[Any]:
-        replies = await original(self, *commands)
-        sizes.append(size_of(replies))
-        return replies
-
-    monkeypatch.setattr(Connection, "execute", execute)
+    sizes = sizes_of_reads(monkeypatch)
     everything = (await world.events.list(run_id, sort_order=order)).data
     assert len({each.event_id for each in everything}) == count + 2
     assert len([size for size in sizes if size > 100_000]) == 1, "the first look"

@@ -14,15 +14,15 @@ import fakeredis
 import pytest
 import redis
 
-from redis_world import RedisWorld, payloads
+from redis_world import RedisWorld, cleaning, payloads
 from redis_world.connection import Connection
 from redis_world.errors import ScriptError, WorldUnavailableError
-from redis_world.events import request
 from redis_world.janitor import Janitor
 from redis_world.models import Event
 from redis_world.testing import ManualClock, check_invariants
 from support import events as e
 from support.backends import Backend
+from support.metering import size_of
 from support.private_servers import ONE, private_server
 
 SMALL: Final = 4096
@@ -204,7 +204,7 @@ async def test_a_full_server_deletes_it_all_the_same() -> None:
                 wire = e.step_created(f"s{number}", input=of_size(4000, "i"))
                 await world.events.create(run_id, wire)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(request, "go_on", nothing)
+                patch.setattr(cleaning, "go_on", nothing)
                 await world.events.create(run_id, e.run_ended("completed"))
             about: Any = client.info("memory")
             client.config_set("maxmemory", int(about["used_memory"]) - 10_000)
@@ -251,7 +251,7 @@ async def test_user_data_of_a_long_log_goes_at_once(
     more: int,
 ) -> None:
     """For every reader; the server has got rid of all of it after the next sweep."""
-    monkeypatch.setattr(request, "go_on", one_piece)
+    monkeypatch.setattr(cleaning, "go_on", one_piece)
     world, clock = clocked
     run_id = await write_everything(world, size, **RETENTION)
     until = clock.now + timedelta(hours=1)
@@ -310,7 +310,7 @@ async def test_a_run_that_is_removed_while_its_data_are_deleted(
     clocked: tuple[RedisWorld, ManualClock], backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its janitor died in the middle, and the next one comes after its retention."""
-    monkeypatch.setattr(request, "go_on", one_piece)
+    monkeypatch.setattr(cleaning, "go_on", one_piece)
     world, _ = clocked
     run_id = await write_everything(world, 1, **RETENTION)
     for begin in range(0, 250, 50):
@@ -383,14 +383,6 @@ async def test_large_ones_go_through_no_script(name: str, monkeypatch: pytest.Mo
         monkeypatch.setattr(answer, "_convert_redis_result", counted)
         await READS[name](world, run_id)
         assert 0 < largest < SMALL
-
-
-def size_of(value: Any) -> int:
-    if isinstance(value, bytes):
-        return len(value)
-    if isinstance(value, (list, tuple)):
-        return sum(map(size_of, value))
-    return 0
 
 
 # Contract: 5.user data

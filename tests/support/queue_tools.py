@@ -7,7 +7,7 @@ from typing import Any
 
 from redis_world import RedisWorld
 from redis_world.queue import FollowUp, Message
-from redis_world.rows import pairs, step_fields
+from redis_world.rows import StepRecord, pairs
 
 TOPIC = "__wkf_workflow_"
 NAME = "__wkf_workflow_orders"
@@ -98,13 +98,12 @@ async def owed(world: RedisWorld, run_id: str) -> list[str]:
     owed: list[str] = []
     for name in map(bytes.decode, found):
         (found,) = await world.connection.execute(("HGETALL", keys.of_run(name).run))
-        # memory:// answers with a mapping.
-        fields = found if isinstance(found, dict) else pairs(found)
+        fields = pairs(found)
         owed += [name] if fields[b"owed"].partition(b" ")[0] else []
         owed += [
             f"{name}/{field.removeprefix(b'step:').decode()}"
             for field, record in fields.items()
-            if field.startswith(b"step:") and b"owed" in step_fields(record)
+            if field.startswith(b"step:") and StepRecord.read(record).owed != b"-"
         ]
     return owed
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from redis_world.cleaning import go_on
+from redis_world.cleaning import go_on_if_possible
 from redis_world.codec import encode_data, encode_payload, from_ms, to_ms
 from redis_world.config import WorldConfig
 from redis_world.connection import Connection
-from redis_world.errors import NotDurableError, WorldUnavailableError
 from redis_world.ids import event_id
 from redis_world.keys import Keys, RunKeys
 from redis_world.messages import Message
@@ -181,6 +179,4 @@ async def do_the_rest(
 ) -> None:
     """Do what the script of an accepted event has left."""
     if call.goes_on and reply[0] == b"OK" and reply[5]:
-        # What fails here the next sweep does.
-        with contextlib.suppress(WorldUnavailableError, NotDurableError):
-            await go_on(connection, call.goes_on, run_id)
+        await go_on_if_possible(connection, call.goes_on, run_id)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from redis_world.codec import decode_data
 from redis_world.errors import WorldError
 from redis_world.keys import RunKeys
-from redis_world.rows import step_fields
+from redis_world.rows import STEP_STATUSES, StepRecord
 from redis_world.testing.invariants.fold import Fold
 from redis_world.testing.invariants.fold_entities import Folded
 from redis_world.testing.invariants.logs import Entry
@@ -101,12 +101,37 @@ def _beginning(stored: Hash, prefix: str) -> Hash:
 
 
 def step_of(record: bytes) -> Hash:
-    """The fields of a step's record.
+    """The fields of a step's record, with times for distances; what it lacks is absent.
 
     Raises:
         KeyError, ValueError: no World writes such a record.
     """
-    return {text(name): value for name, value in step_fields(record).items()}
+    step = StepRecord.read(record)
+    fields = {
+        "status": STEP_STATUSES[step.status].encode(),
+        "attempt": step.attempt,
+        "input_slot": step.input_slot,
+        "spec_version": step.spec_version,
+        "created_at": step.created_at,
+        "step_name": step.name,
+    }
+    slots = {name: getattr(step, name) for name in ("first", "error_slot", "output_slot")}
+    distances = {
+        "started_at": step.started,
+        "completed_at": step.completed,
+        "updated_at": step.updated,
+        "retry_after": step.retry_after,
+        "owed": step.owed,
+    }
+    return {
+        **fields,
+        **{name: value for name, value in slots.items() if value != b"-"},
+        **{
+            name: b"%d" % (int(step.created_at) + int(distance))
+            for name, distance in distances.items()
+            if distance != b"-"
+        },
+    }
 
 
 def _of_hooks(
