@@ -24,6 +24,9 @@ PYTEST_ARGS ?=
 # A test that hangs fails by its own time limit; after some of them the rest would be the same.
 QUICK = -m pytest -p no:benchmark -p no:hypothesispytest -n $(WORKERS) --dist worksteal --quick --timeout=60 --maxfail=8 tests $(PYTEST_ARGS)
 
+COVERED = $(BIN)/python -m pytest -n $(WORKERS) --durations=25 \
+	--cov --cov-report=term --cov-fail-under=95 --lua-cov --lua-cov-fail-under=100
+
 # Each test that starts a process would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -33,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 # Made by a pattern, and kept all the same.
 .PRECIOUS: $(VENV)/.with-% $(PYTHONS)/3.%/.installed
-.PHONY: help demo test test-all test-everything test-pythons test-lowest pythons missing-pythons lint types bench chaos check wheel-test clean
+.PHONY: help demo test test-all test-rest test-everything test-pythons test-lowest pythons missing-pythons lint types bench chaos check wheel-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -54,13 +57,13 @@ demo: $(DEMO) ## run an order workflow and watch it
 test: $(TEST) ## run the quick part of the tests, which needs Python, make and git alone
 	$(BIN)/python $(QUICK)
 
-test-all: test-everything test-lowest test-pythons ## run everything: all tests, then other versions and Pythons
+test-all: test-rest test-lowest test-pythons ## run what test leaves out, then other versions and Pythons
+
+test-rest: $(DEV) ## run all tests, the servers taking turns, with coverage of Python and Lua
+	$(COVERED) --in-turn tests $(PYTEST_ARGS)
 
 test-everything: $(DEV) ## run all tests on all servers, with coverage of Python and Lua
-	$(BIN)/python -m pytest -n $(WORKERS) \
-		--cov --cov-report=term --cov-fail-under=95 \
-		--lua-cov --lua-cov-fail-under=100 \
-		--durations=25 tests $(PYTEST_ARGS)
+	$(COVERED) tests $(PYTEST_ARGS)
 
 pythons: ## list the Pythons that are here of those that test-pythons needs
 	@$(PYTHON) tools/pythons.py

@@ -11,7 +11,12 @@ from redis_world import RedisWorld
 from redis_world.testing import ManualClock
 from support.backends import KINDS, UNMEASURED, Backend, Servers
 
-pytest_plugins = ["plugins.kept_scripts", "plugins.lua_coverage", "plugins.quick"]
+pytest_plugins = [
+    "plugins.kept_scripts",
+    "plugins.lua_coverage",
+    "plugins.quick",
+    "plugins.in_turn",
+]
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,7 @@ PARTITIONS: Final = 16 if IS_LONG else 4
 TOPIC: Final = "__wkf_workflow_"
 NAME: Final = f"{TOPIC}orders"
 
-pytestmark = pytest.mark.timeout(0 if IS_LONG else 180)
+pytestmark = pytest.mark.timeout(0 if IS_LONG else 300)
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 

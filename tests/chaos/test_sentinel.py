@@ -34,7 +34,7 @@ TOPIC: Final = "__wkf_workflow_"
 IS_LONG: Final = os.environ.get("REDIS_WORLD_CHAOS") == "long"
 FAILOVERS: Final = 40 if IS_LONG else 4
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def guarded() -> Iterator[Guarded]:
         yield guarded
 
 
-@pytest.mark.timeout(1200 if IS_LONG else 180)
+@pytest.mark.timeout(1200 if IS_LONG else 300)
 async def test_what_a_replica_has_outlives_its_master(guarded: Guarded) -> None:
     """Masters die and are replaced under load; what was answered is there, and there once."""
     durable: dict[str, Any] = {

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from plugins.in_turn import LEFT_OUT
 from plugins.quick import is_quick, kinds_of
 from redis_world.testing.servers import ServerKind
 from support import private_servers
-from support.backends import ALL_KINDS, CLUSTER, SENTINEL
+from support.backends import ALL_KINDS, CLUSTER, KINDS, SENTINEL
 from support.private_servers import FROM_A_WHEEL, ONE, any_kind, give_up, here, private_server
 
 pytest_plugins = ["pytester"]
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.slow
 
 ROOT: Final = Path(__file__).parents[2]
 REAL: Final = {*ALL_KINDS} - {"memory"}
+SIZES: Final = 30
 TESTS: Final = """
 import pytest
 from support.backends import ALL_KINDS
@@ -64,7 +66,9 @@ class Project:
 
     def __init__(self, pytester: pytest.Pytester) -> None:
         self._pytester = pytester
-        pytester.makeini("[pytest]\naddopts = -p plugins.quick -p no:redis_world\n")
+        pytester.makeini(
+            "[pytest]\naddopts = -p plugins.quick -p plugins.in_turn -p no:redis_world\n"
+        )
 
     def write(self, **files: str) -> None:
         for name, text in files.items():
@@ -142,6 +146,51 @@ def test_without_the_option_nothing_is_left_out(project: Project) -> None:
     }
 
 
+def test_servers_take_turns(project: Project) -> None:
+    project.write(
+        test_a=f"""
+import pytest
+from support.backends import CLUSTER, KINDS, SENTINEL
+
+@pytest.mark.parametrize("size", [*range({SIZES})])
+@pytest.mark.parametrize("backend", [*KINDS, CLUSTER, SENTINEL])
+def test_behaviour(backend, size): pass
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [*range({SIZES})])
+@pytest.mark.parametrize("real_backend", KINDS[1:])
+def test_not_quick(real_backend, size): pass
+
+@pytest.mark.parametrize("backend", ["redis7"])
+def test_alone(backend): pass
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each(kind): pass
+
+@pytest.mark.parametrize("kind", ["redis7", "redis8"])
+@pytest.mark.parametrize("backend", KINDS)
+def test_two_servers(backend, kind): pass
+"""
+    )
+    passed = project.passed("--in-turn")
+    kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for name in passed:
+        test, *parameters = re.split(r"[][-]", name)
+        kinds[test][next(each for each in parameters if each in ALL_KINDS)] += 1
+    behaviour = kinds["behaviour"]
+    assert behaviour["memory"] == SIZES
+    assert behaviour["redis7"] + behaviour["redis8"] == SIZES
+    assert behaviour[CLUSTER] + behaviour[SENTINEL] == SIZES
+    assert "valkey9" not in behaviour, "the quick part has run it"
+    assert kinds["not_quick"].total() == SIZES
+    assert min([*behaviour.values(), *kinds["not_quick"].values()]) >= SIZES // 5
+    assert behaviour.keys() | kinds["not_quick"].keys() == {"memory", *REAL - {ONE}}
+    assert kinds["alone"] == {"redis7": 1}
+    assert kinds["each"] == dict.fromkeys(KINDS, 1)
+    assert kinds["two_servers"].total() == 2 * len(KINDS), "which of the two has the turn?"
+    assert project.passed("--in-turn") == passed
+
+
 def test_a_program_that_is_missing_is_a_failure_in_ci(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +238,7 @@ def test_what_runs_on_real_servers_does_so_in_the_quick_part(
     """A list of kinds without the one of the quick part would leave the embedded server alone."""
     quick: defaultdict[str, set[str]] = defaultdict(set)
     everywhere: defaultdict[str, set[str]] = defaultdict(set)
-    for item in request.session.items:
+    for item in request.session.items + request.config.stash[LEFT_OUT]:
         name = item.nodeid.partition("[")[0]
         everywhere[name] |= kinds_of(item)
         if is_quick(item):
@@ -216,9 +265,11 @@ def test_make_test_runs_the_quick_part() -> None:
 
 def test_make_test_all_leaves_nothing_out() -> None:
     """All that `make test` leaves out, and the quick part again where something else is new."""
-    everything, *others = commands_of("test-all")
-    assert everything.split()[-1] == "tests"
-    options = [each.partition("=")[0] for each in everything.split() if each.startswith("-")]
+    rest, *others = commands_of("test-all")
+    (everything,) = commands_of("test-everything")
+    assert rest.replace(" --in-turn ", " ") == everything
+    assert rest.split()[-1] == "tests"
+    options = [each.partition("=")[0] for each in rest.split() if each.startswith("-")]
     assert not {"--quick", "-k", "--deselect", "--ignore", "--ignore-glob"} & {*options}
     assert options.count("-m") == 1, "the module, and no expression of markers"
     assert {"--cov-fail-under", "--lua-cov-fail-under"} <= {*options}
