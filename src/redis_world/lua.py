@@ -146,6 +146,7 @@ class ScriptLibrary:
     def __init__(self, root: Path, overrides: Mapping[str, str] | None = None) -> None:
         self._root = root
         self._overrides = dict(overrides or {})
+        self._texts: dict[str, str] = {}
         self._scripts: dict[str, Script] = {}
         self._all: tuple[Script, ...] | None = None
 
@@ -167,11 +168,14 @@ class ScriptLibrary:
     def _read(self, name: str, chain: tuple[str, ...]) -> str:
         if name in self._overrides:
             return self._overrides[name]
+        if name in self._texts:
+            return self._texts[name]
         try:
-            return (self._root / f"{name}.lua").read_text(encoding="utf-8")
+            text = (self._root / f"{name}.lua").read_text(encoding="utf-8")
         except FileNotFoundError:
             asked_by = f" (included by {chain[-1]})" if chain else ""
             raise ScriptError(f"no script {name}.lua below {self._root}{asked_by}") from None
+        return self._texts.setdefault(name, text)
 
     def _resolve(self, name: str, chain: tuple[str, ...], done: dict[str, str]) -> None:
         """Collect the libraries that `name` needs into `done`, dependencies first."""
@@ -239,41 +243,62 @@ class ScriptLibrary:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Declaration:
     """One function or constant of a library: its place, and the words in it."""
 
     library: str
+    names: tuple[str, ...]
     first: int
     end: int
     words: frozenset[str]
     is_deferred: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Library:
+    """A library's lines, its declarations in order, and the words of what is none."""
+
+    lines: list[str]
+    declarations: list[_Declaration]
+    roots: list[frozenset[str]]
+
+
+@cache
+def _library(name: str, text: str) -> _Library:
+    """Read a library; once, since most scripts have it."""
+    library = _Library(text.rstrip().split("\n"), [], [])
+    lines, first = library.lines, 0
+    while first < len(lines):
+        end = _end_of(lines, first)
+        words = _words(lines[first:end])
+        match = _TOP_LEVEL.match(lines[first])
+        if match is None:
+            library.roots.append(words)
+        else:
+            names = tuple(each.strip() for each in match["names"].split(","))
+            is_deferred = _DEFERRED in lines[max(0, first - 1) : first]
+            library.declarations.append(_Declaration(name, names, first, end, words, is_deferred))
+        first = end
+    return library
+
+
 class _Libraries:
     """The declarations of some libraries, and which of them reach which."""
 
     def __init__(self, libraries: Mapping[str, str], script: str) -> None:
-        self.lines = {name: text.rstrip().split("\n") for name, text in libraries.items()}
-        self.all: list[_Declaration] = []
+        read = {name: _library(name, text) for name, text in libraries.items()}
+        self.lines = {name: each.lines for name, each in read.items()}
+        self.all = [found for each in read.values() for found in each.declarations]
         """In order: none reaches one that is behind it."""
+        self._roots = [
+            _words(script.split("\n")),
+            *(w for each in read.values() for w in each.roots),
+        ]
         self._named: dict[str, list[_Declaration]] = {}
-        self._roots = [_words(script.split("\n"))]
-        for name, own in self.lines.items():
-            first = 0
-            while first < len(own):
-                end = _end_of(own, first)
-                words = _words(own[first:end])
-                match = _TOP_LEVEL.match(own[first])
-                if match is None:
-                    self._roots.append(words)
-                else:
-                    is_deferred = _DEFERRED in own[max(0, first - 1) : first]
-                    found = _Declaration(name, first, end, words, is_deferred)
-                    self.all.append(found)
-                    for each in match["names"].split(","):
-                        self._named.setdefault(each.strip(), []).append(found)
-                first = end
+        for found in self.all:
+            for name in found.names:
+                self._named.setdefault(name, []).append(found)
 
     def reached(self, *, not_by: _Declaration | None = None) -> set[_Declaration]:
         """What the script reaches, in some way that does not lead through one of them."""
@@ -382,7 +407,8 @@ def _parse_header(name: str, text: str) -> tuple[str, dict[str, str]]:
     return " ".join(summary), declared
 
 
-def _matches(pattern: re.Pattern[str], text: str) -> list[str]:
+@cache
+def _matches(pattern: re.Pattern[str], text: str) -> Sequence[str]:
     """What the lines of a directive name."""
     return [match[1] for line in text.splitlines() if (match := pattern.match(line))]
 
