@@ -32,8 +32,7 @@ local function bare_row(...)
   end
   if values[3] ~= '' then
     row[#row + 1] = 'step_name'
-    local step = read_step(base, values[1], values[3])
-    row[#row + 1] = step and step.name or ''
+    row[#row + 1] = redis.call('HGET', run_key(base, values[1]), name_field(values[3])) or ''
   end
   return row
 end

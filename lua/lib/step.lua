@@ -7,10 +7,15 @@
 
 -- What the events of steps have in common.
 
--- The run of a step and the step, nil for none, by one command; and how many steps the run has.
+-- The run of a step and the step with its name, nil for none, by one command; and how many steps
+-- the run has.
 local function look_at_step(run, step_id)
-  local state, record, count = look_at(run, step_field(step_id), 'steps')
-  return state, record and unpack_step(record) or nil, tonumber(count or '0')
+  local state, record, name, count = look_at(run, step_field(step_id), name_field(step_id), 'steps')
+  local step = record and unpack_step(record) or nil
+  if step then
+    step.name = name
+  end
+  return state, step, tonumber(count or '0')
 end
 
 -- A step that is created now, in this slot: pending, not yet attempted.
@@ -51,7 +56,7 @@ end
 -- The same of a new one, which is the `place`-th of its run.
 local function store_new_step(base, at, run, run_id, state, slot, place, step_id, step)
   store_run(base, at, run, run_id, state, slot, step_field(step_id), pack_step(step),
-    'steps', place, 'steps:' .. place, step_id)
+    name_field(step_id), step.name, 'steps', place, 'steps:' .. place, step_id)
 end
 
 -- The same of one that has ended. It needs no message any more, and its run, where it goes on, a
@@ -69,12 +74,12 @@ local function store_end_of_step(base, at, run, run_id, state, slot, step_id, st
   store_step(base, at, run, run_id, state, slot, step_id, step)
 end
 
--- What an event of a step answers: the step's record, and payloads but the event's own, in `slot`;
--- none of a run whose user data is deleted.
+-- What an event of a step answers: the step's record, payloads but the event's own, in `slot`,
+-- and its name; no payloads of a run whose user data is deleted.
 local function step_reply(events, state, step, slot, at, sent, resolve_data)
   local found = resolve_data == 'all' and not state.expired_at
     and resolve(events, { step.slot, step.error_slot }, slot)
-  return { 'OK', slot, at, sent, { pack_step(step), found or {} } }
+  return { 'OK', slot, at, sent, { pack_step(step), found or {}, step.name } }
 end
 
 -- Sends what comes along with the creation of a step, which is owed its message if that is another.

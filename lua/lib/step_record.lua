@@ -2,20 +2,21 @@
 -- @include lib/later
 
 -- A step is one field of its run's hash: so its events look at the step and at its run by one
--- command, and change both by one. `steps` of the hash is how many there are, and `steps:<n>` the
--- id of the one that was created as the n-th.
+-- command, and change both by one. Its name, which may be long and never changes, is another field,
+-- `name:<id>`: Redis keeps a hash in less memory while no value of it is longer than 64 bytes.
+-- `steps` of the hash is how many there are, and `steps:<n>` the id of the one that was created as
+-- the n-th.
 --
 -- The record is text, fields with a space between: status by its first letter, attempt, the slots
 -- of its creation, of its first start, its error and its output, spec version, when it was created,
 -- then the milliseconds from there to its start, its end, its last change, the time before which it
--- must not start again, and the time since when it is owed its message; at last its name. `-` is
--- for none. The slot of the first start is there where nothing but that start was before, and is
--- how a repetition of it finds itself. A slot has a minus where there is no payload: that of the
--- creation of a step without input, that of an outcome behind the end of a run whose user data is
--- deleted.
+-- must not start again, and the time since when it is owed its message. `-` is for none. The slot
+-- of the first start is there where nothing but that start was before, and is how a repetition of
+-- it finds itself. A slot has a minus where there is no payload: that of the creation of a step
+-- without input, that of an outcome behind the end of a run whose user data is deleted.
 
 local STATUSES = { p = 'pending', r = 'running', c = 'completed', f = 'failed' }
-local RECORD = '^(%l) (%d+) (%S+) (%S+) (%S+) (%S+) (%d+) (%d+) (%S+) (%S+) (%S+) (%S+) (%S+) (.*)$'
+local RECORD = '^(%l) (%d+) (%S+) (%S+) (%S+) (%S+) (%d+) (%d+) (%S+) (%S+) (%S+) (%S+) (%S+)$'
 
 -- A slot of a record without its minus; nil for none.
 local function slot_of(text)
@@ -24,6 +25,10 @@ end
 
 local function step_field(step_id)
   return 'step:' .. step_id
+end
+
+local function name_field(step_id)
+  return 'name:' .. step_id
 end
 
 -- A slot or time of a record, empty for none.
@@ -42,13 +47,13 @@ end
 -- A step from its record; what it lacks is empty.
 local function unpack_step(record)
   local status, attempt, slot, first, error_slot, output_slot, spec, created_at, started, completed,
-    updated, retry_after, owed, name = string.match(record, RECORD)
+    updated, retry_after, owed = string.match(record, RECORD)
   return {
     status = STATUSES[status], attempt = attempt, slot = slot, first = given(first),
     error_slot = given(error_slot), output_slot = given(output_slot), spec = spec,
     created_at = created_at, started_at = time_of(created_at, started),
     completed_at = time_of(created_at, completed), updated_at = time_of(created_at, updated),
-    retry_after = time_of(created_at, retry_after), owed = time_of(created_at, owed), name = name,
+    retry_after = time_of(created_at, retry_after), owed = time_of(created_at, owed),
   }
 end
 
@@ -63,7 +68,7 @@ local function pack_step(step)
     or_none(step.error_slot), or_none(step.output_slot), step.spec, from,
     distance_of(from, step.started_at), distance_of(from, step.completed_at),
     distance_of(from, step.updated_at), distance_of(from, step.retry_after),
-    distance_of(from, step.owed), step.name,
+    distance_of(from, step.owed),
   }, ' ')
 end
 

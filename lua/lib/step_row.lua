@@ -1,11 +1,11 @@
 -- @include lib/log
 -- @include lib/step_record
 
--- A step's reply: { record, payloads }.
-local function step_row(record, events, resolve_data)
+-- A step's reply: { record, payloads, name }.
+local function step_row(record, name, events, resolve_data)
   if resolve_data ~= 'all' then
-    return { record, {} }
+    return { record, {}, name }
   end
   local step = unpack_step(record)
-  return { record, resolve(events, { step.slot, step.error_slot, step.output_slot }) }
+  return { record, resolve(events, { step.slot, step.error_slot, step.output_slot }), name }
 end

@@ -52,10 +52,19 @@ if seen < last then
   for i, record in ipairs(records) do
     local step = unpack_step(record)
     if is_old(step.owed, at, interval) then
-      steps[#steps + 1] = { step.owed, ids[i], step.name }
+      steps[#steps + 1] = { step.owed, ids[i] }
     elseif step.owed ~= '' and earliest ~= '' and tonumber(step.owed) < tonumber(earliest) then
       earliest = step.owed
     end
+  end
+end
+if #steps > 0 then
+  local fields = {}
+  for i, step in ipairs(steps) do
+    fields[i] = name_field(step[2])
+  end
+  for i, name in ipairs(redis.call('HMGET', run, unpack(fields))) do
+    steps[i][3] = name
   end
 end
 if wake or #steps > 0 then

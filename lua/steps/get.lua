@@ -7,6 +7,7 @@
 -- @unwaited
 -- @include lib/step_row
 
-local found = redis.call('HMGET', run, step_field(step_id), 'expired_at')
-return found[1] and { 'OK', step_row(found[1], events, found[2] and 'none' or resolve_data) }
+local found = redis.call('HMGET', run, step_field(step_id), name_field(step_id), 'expired_at')
+local record, name = unpack(found)
+return record and { 'OK', step_row(record, name, events, found[3] and 'none' or resolve_data) }
   or { 'STEP_NOT_FOUND' }

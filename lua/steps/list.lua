@@ -36,7 +36,8 @@ for i, id in ipairs(ids) do
   members[i] = { places[i], id }
 end
 local rows, more = read_rows(members, is_more and #members > 0 and '1' or '', '', function(member)
-  local record = redis.call('HGET', run, step_field(member[2]))
-  return { member[1], member[2], step_row(record, events, shows) }
+  local step_id = member[2]
+  local fields = redis.call('HMGET', run, step_field(step_id), name_field(step_id))
+  return { member[1], step_id, step_row(fields[1], fields[2], events, shows) }
 end)
 return { 'OK', more, rows }

@@ -203,7 +203,6 @@ class StepRecord(NamedTuple):
     updated: bytes
     retry_after: bytes
     owed: bytes
-    name: bytes
 
     @classmethod
     def read(cls, record: bytes) -> StepRecord:
@@ -212,8 +211,8 @@ class StepRecord(NamedTuple):
         Raises:
             ValueError: words are missing.
         """
-        words = record.split(b" ", len(cls._fields) - 1)
-        if len(words) < len(cls._fields):
+        words = record.split(b" ")
+        if len(words) != len(cls._fields):
             raise ValueError(f"a step's record has {len(cls._fields)} words, not {len(words)}")
         return cls(*words)
 
@@ -225,13 +224,14 @@ def step_from(
     resolve_data: ResolveData,
     own: Own | None = None,
 ) -> Step:
-    """A step from `{ record, payloads }`."""
-    step = StepRecord.read(row[0])
+    """A step from `{ record, payloads, name }`."""
+    record, found, name = row
+    step = StepRecord.read(record)
     begin = int(step.created_at)
     values: dict[str, Any] = {
         "run_id": run_id,
         "step_id": step_id,
-        "step_name": step.name.decode(),
+        "step_name": name.decode(),
         "status": STEP_STATUSES[step.status],
         "attempt": int(step.attempt),
         "spec_version": int(step.spec_version),
@@ -249,7 +249,7 @@ def step_from(
         ("output", step.output_slot),
         ("error", step.error_slot),
     )
-    return Step.trusted({**values, **_payloads(slots, row[1], own, resolve_data)})
+    return Step.trusted({**values, **_payloads(slots, found, own, resolve_data)})
 
 
 def hook_from(

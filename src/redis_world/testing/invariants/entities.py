@@ -49,7 +49,7 @@ def _of_run(key: str, stored: Hash, fold: Fold, log: Collection[Entry]) -> Itera
     rest = {
         name: value
         for name, value in stored.items()
-        if name not in _BESIDE and not name.startswith(("step:", "steps:"))
+        if name not in _BESIDE and not name.startswith(("step:", "steps:", "name:"))
     }
     yield from _compare(key, fold.fields, rest)
     length, last = text(stored.get("length", b"absent")), max(entry.slot for entry in log)
@@ -68,13 +68,15 @@ def _of_run(key: str, stored: Hash, fold: Fold, log: Collection[Entry]) -> Itera
 
 
 def _of_steps(key: str, stored: Hash, folded: Mapping[str, Folded], fold: Fold) -> Iterable[str]:
-    """The steps in the run's hash: how many, in which order, and the record of each."""
+    """The steps in the run's hash: how many, in which order, and name and record of each."""
     count, expected = text(stored.get("steps", b"0")), str(len(folded))
     if count != expected:
         yield f"{key}: steps is {count}, by the log {expected}"
     in_order = sorted(folded, key=lambda step_id: folded[step_id].slot)
     order = {f"steps:{place}": step_id.encode() for place, step_id in enumerate(in_order, 1)}
     yield from _compare(key, order, _beginning(stored, "steps:"))
+    names = {f"name:{step_id}": step.fields["step_name"] for step_id, step in folded.items()}
+    yield from _compare(key, names, _beginning(stored, "name:"))
     records = _beginning(stored, "step:")
     for name in sorted({*records} - {f"step:{step_id}" for step_id in folded}):
         yield f"{key}: {name} belongs to no step of the log"
@@ -90,7 +92,7 @@ def _of_steps(key: str, stored: Hash, folded: Mapping[str, Folded], fold: Fold) 
             continue
         # Since when it is owed its message is no matter of the log.
         fields.pop("owed", None)
-        by_log = folded[step_id].fields
+        by_log = {k: v for k, v in folded[step_id].fields.items() if k != "step_name"}
         if "expired_at" in fold.fields:
             fields, by_log = _without_signs(fields), _without_signs(by_log)
         yield from _compare(f"{key}: {name}", by_log, fields)
@@ -113,7 +115,6 @@ def step_of(record: bytes) -> Hash:
         "input_slot": step.input_slot,
         "spec_version": step.spec_version,
         "created_at": step.created_at,
-        "step_name": step.name,
     }
     slots = {name: getattr(step, name) for name in ("first", "error_slot", "output_slot")}
     distances = {
