@@ -35,7 +35,7 @@ ROOT: Final = Path(__file__).parents[2]
 DOCUMENTS: Final = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md")]
 )
-PATIENCE: Final = 100.0
+PATIENCE: Final = 200.0
 """Seconds for one command; below the time limit of a test, so that the output is shown."""
 
 SKIPPED: Final = {

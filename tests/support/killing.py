@@ -36,7 +36,7 @@ SWEEP_INTERVAL: Final = 0.5
 """Seconds that a run may lack its message."""
 AT_A_TIME: Final = 3
 """Workers."""
-PATIENCE: Final = 45.0
+PATIENCE: Final = 90.0
 """Seconds without an event after which a run will not end any more."""
 CARELESS: Final = Job("work", has_outbox=False, forgets=4)
 """Makes work for the sweeper, and for `queue/send`."""

@@ -57,7 +57,7 @@ TOPICS: Final = ("__wkf_workflow_", "__orders_wkf_workflow_")
 TESTS: Final = Path(__file__).resolve().parents[1]
 """The folder from which worker processes find `support`."""
 
-PATIENCE: Final = 60.0
+PATIENCE: Final = 200.0
 """Seconds after which what a test waits for will not come any more."""
 
 
