@@ -8,14 +8,13 @@ tells which: each server gets its share of all tests, and a test the same ones e
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections import defaultdict
 from typing import Final
 
 import pytest
 
-from plugins.quick import is_quick
+from plugins.quick import is_quick, workers_of_each_core
 from support.backends import ALL_KINDS, CLUSTER, KINDS, QUICK_KINDS, SENTINEL
 
 LEFT_OUT: Final = pytest.StashKey[list[pytest.Item]]()
@@ -33,9 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """More workers than cores: some of the tests wait most of the time."""
-    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or not config.getoption("--in-turn"):
-        return None
-    return (os.cpu_count() or 1) * 3 // 2
+    return workers_of_each_core(1.5) if config.getoption("--in-turn") else None
 
 
 @pytest.hookimpl(trylast=True)

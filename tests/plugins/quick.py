@@ -63,10 +63,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """More workers than cores: these tests often wait, for servers, processes and clocks."""
-    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or not config.getoption("--quick"):
+    return workers_of_each_core(2) if config.getoption("--quick") else None
+
+
+def workers_of_each_core(number: float) -> int | None:
+    """How many workers that makes; None where the environment says how many there are to be."""
+    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return 2 * (cores or 1)
+    return int((cores or 1) * number)
 
 
 @pytest.hookimpl(tryfirst=True)
