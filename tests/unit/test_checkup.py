@@ -96,7 +96,12 @@ async def inside(world: RedisWorld, backend: Backend) -> dict[str, Finding]:
 
 
 def levels(found: dict[str, Finding]) -> dict[str, str]:
-    return {name: each.level for name, each in found.items() if each.level not in QUIET}
+    """What is wrong; but for a clock that jumps, as that of a busy virtual machine may."""
+    return {
+        name: each.level
+        for name, each in found.items()
+        if each.level not in QUIET and (name, each.level) != ("clock", "warning")
+    }
 
 
 def with_user(server: Server, client: redis.Redis, *rights: str, name: str = "worker") -> str:
