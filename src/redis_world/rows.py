@@ -1,31 +1,13 @@
-"""Replies of the scripts as models, and their refusals as errors."""
+"""Replies of the scripts as models."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
 
 from redis_world.codec import decode_data, decode_payload, from_ms
-from redis_world.errors import (
-    AttributeValidationError,
-    EntityConflictError,
-    HookNotFoundError,
-    HookResumeConflictError,
-    InvalidEventError,
-    MessageNotFoundError,
-    RunExpiredError,
-    RunNotFoundError,
-    RunNotSupportedError,
-    ScriptError,
-    StepNotFoundError,
-    TooEarlyError,
-    WaitNotFoundError,
-    WorldError,
-    shown_id,
-)
 from redis_world.ids import event_id
 from redis_world.models import (
     Event,
@@ -36,34 +18,21 @@ from redis_world.models import (
     Step,
     Wait,
 )
-from redis_world.values import shown
 
 __all__ = [
-    "MIN_SPEC_VERSION",
     "PAYLOAD_FIELDS",
     "RUN_FIELDS",
-    "SPEC_VERSION",
     "STEP_STATUSES",
     "Own",
     "PostponedName",
     "event_from",
     "hook_from",
-    "not_supported",
     "pairs",
     "queue_counts",
-    "raise_refusal",
-    "refusal",
     "run_from",
     "step_from",
     "wait_from",
 ]
-
-SPEC_VERSION: Final = 7
-"""Newest spec version that this World reads, and the one of events that name none."""
-MIN_SPEC_VERSION: Final = 2
-MAX_ATTRIBUTES: Final = 64
-"""Of a run, after a write of attributes."""
-"""Older runs were legacy ones, without an event log."""
 
 Own = Mapping[bytes, Any]
 """Slot -> payload of the event that was just written: the reply does not repeat it."""
@@ -427,81 +396,3 @@ def _postponed_names(replies: Sequence[Sequence[Any]]) -> tuple[PostponedName, .
         for (queue_name, step_name), age in ages.items()
     ]
     return tuple(sorted(names, key=lambda name: (-name.age, name.queue_name)))
-
-
-def raise_refusal(reply: Sequence[Any], *, run_id: str = "", entity_id: str = "") -> NoReturn:
-    """Raise the error that a script's refusal stands for."""
-    raise refusal(reply, run_id=run_id, entity_id=entity_id)
-
-
-def refusal(reply: Sequence[Any], *, run_id: str = "", entity_id: str = "") -> WorldError:
-    """The error that a script's refusal stands for."""
-    status = reply[0].decode()
-    detail = reply[1].decode() if len(reply) > 1 and isinstance(reply[1], bytes) else ""
-    return _refusal(status, detail, run_id, entity_id)
-
-
-def _refusal(status: str, detail: str, run_id: str, entity_id: str) -> WorldError:
-    named, run_id = run_id, shown_id(run_id)
-    what = f"{shown_id(entity_id)!r} of run {run_id}" if entity_id else f"run {run_id}"
-    match status:
-        case "RUN_NOT_FOUND":
-            return RunNotFoundError(named)
-        case "STEP_NOT_FOUND":
-            return StepNotFoundError(entity_id)
-        case "WAIT_NOT_FOUND":
-            return WaitNotFoundError(entity_id)
-        case "MESSAGE_NOT_FOUND":
-            return MessageNotFoundError(entity_id)
-        case "HOOK_NOT_FOUND":
-            return HookNotFoundError(entity_id)
-        case "RUN_NOT_SUPPORTED":
-            return RunNotSupportedError(not_supported(int(detail)))
-        case "CONFLICT":
-            return EntityConflictError(
-                f"{what} already exists or already has this event", reason="duplicate"
-            )
-        case "STEP_TERMINAL":
-            return EntityConflictError(f"step {what} is {detail}", reason="step_terminal")
-        case "RUN_TERMINAL":
-            return EntityConflictError(f"run {run_id} is {detail}", reason="run_terminal")
-        case "RUN_EXPIRED":
-            return RunExpiredError(f"run {run_id} is {detail}: it accepts nothing new")
-        case "TOO_EARLY":
-            seconds = max(1, math.ceil(int(detail) / 1000))
-            return TooEarlyError(
-                f"step {what} can't start yet: try again in {seconds} s", retry_after=seconds
-            )
-        case "RESUME_CONFLICT":
-            return HookResumeConflictError(
-                f"the resume id for hook {what} was already used for another {detail}"
-            )
-        case "TOO_MANY_ATTRIBUTES":
-            return AttributeValidationError(
-                f"run {run_id} would have {detail} attributes; the limit is {MAX_ATTRIBUTES}"
-            )
-        case "LOG_FULL":
-            return InvalidEventError(
-                f"the log of run {run_id} is at the event ceiling (option max_events_per_run): "
-                "it accepts only events that end something"
-            )
-        case "RUN_ID_AGE":
-            return InvalidEventError(
-                f"the time in run id {run_id} must be at most 24 hours in the past and 5 minutes "
-                "in the future"
-            )
-        case _:
-            return ScriptError(f"unexpected status {status} for {what}")
-
-
-def not_supported(version: int) -> str:
-    """What to tell about a run of a spec version that this World does not read."""
-    if version < MIN_SPEC_VERSION:
-        return (
-            f"spec version {shown(version)} belongs to legacy runs without event logs: this World "
-            "does not support them"
-        )
-    return (
-        f"spec version {shown(version)} is newer than {SPEC_VERSION}, the newest that this World "
-        "reads: upgrade redis-world"
-    )

@@ -43,7 +43,8 @@ from redis_world.paging import (
     read_page,
 )
 from redis_world.payloads import read_run, with_payloads
-from redis_world.rows import SPEC_VERSION, refusal, run_from
+from redis_world.refusals import SPEC_VERSION, refusal
+from redis_world.rows import run_from
 from redis_world.text import MAX_CANCEL_REASON_UNITS, utf16_units
 from redis_world.values import items, shown, text
 

@@ -17,7 +17,8 @@ from redis_world.paging import (
     read_page,
 )
 from redis_world.payloads import with_payloads
-from redis_world.rows import raise_refusal, step_from
+from redis_world.refusals import raise_refusal
+from redis_world.rows import step_from
 from redis_world.values import text
 
 __all__ = ["Steps"]

@@ -15,7 +15,8 @@ from redis_world.paging import (
     parse_cursor,
     read_page,
 )
-from redis_world.rows import raise_refusal, wait_from
+from redis_world.refusals import raise_refusal
+from redis_world.rows import wait_from
 from redis_world.values import text
 
 __all__ = ["Waits"]

@@ -9,7 +9,8 @@ import pytest
 
 from redis_world.lua import Script, default_library, script_root
 from redis_world.models import CreateEvent
-from redis_world.rows import MIN_SPEC_VERSION, PAYLOAD_FIELDS, SPEC_VERSION
+from redis_world.refusals import MIN_SPEC_VERSION, SPEC_VERSION
+from redis_world.rows import PAYLOAD_FIELDS
 from redis_world.testing import memory_world
 from support.exercise import exercise, exercise_partitions
 

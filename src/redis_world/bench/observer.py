@@ -13,7 +13,7 @@ from redis_world.checkup.nodes import Nodes
 from redis_world.config import WorldConfig
 from redis_world.connection.cluster import ClusterRoutes
 from redis_world.connection.diagnosis import explain
-from redis_world.connection.refusals import translate
+from redis_world.connection.redis_errors import translate
 from redis_world.connection.sender import Reply, scan
 from redis_world.connection.source import Source
 from redis_world.errors import ConfigurationError

@@ -31,7 +31,7 @@ from redis_world.checkup.nodes import Nodes
 from redis_world.config import WorldConfig
 from redis_world.connection.cluster import ClusterRoutes
 from redis_world.connection.diagnosis import explain
-from redis_world.connection.refusals import is_passing, mark
+from redis_world.connection.redis_errors import is_passing, mark
 from redis_world.connection.sentinels import meet_sentinels
 from redis_world.connection.source import Source
 from redis_world.errors import ConfigurationError

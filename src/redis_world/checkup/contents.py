@@ -10,7 +10,7 @@ from redis_world.checkup.finding import Finding, Level, amount, duration
 from redis_world.checkup.nodes import Nodes
 from redis_world.connection import Command
 from redis_world.connection.namespaces import Namespaces
-from redis_world.connection.refusals import first_refusal
+from redis_world.connection.redis_errors import first_refusal
 from redis_world.connection.sender import Reply
 from redis_world.keys import SCHEMA
 from redis_world.lua import ScriptLibrary

@@ -18,7 +18,7 @@ from redis_world.checkup.rights import RIGHTS, rights
 from redis_world.config import WorldConfig
 from redis_world.connection import Command
 from redis_world.connection.namespaces import Namespaces, list_namespaces
-from redis_world.connection.refusals import first_refusal
+from redis_world.connection.redis_errors import first_refusal
 from redis_world.connection.sender import Reply, round_trip
 from redis_world.keys import Partitions, meta_key
 

@@ -9,7 +9,7 @@ import redis.exceptions
 
 from redis_world.checkup.facts import Facts, Reading
 from redis_world.checkup.finding import Finding, amount, duration
-from redis_world.connection.refusals import first_refusal
+from redis_world.connection.redis_errors import first_refusal
 from redis_world.connection.server import MIN_VERSIONS
 
 __all__ = ["MIN_VERSIONS", "check_clock", "check_cluster", "check_notifications",

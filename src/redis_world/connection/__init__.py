@@ -34,7 +34,7 @@ from redis_world.connection.blocking import SyncCaller
 from redis_world.connection.cluster import ClusterRoutes, ask_by_owner, fence_of, slot_of
 from redis_world.connection.diagnosis import explain
 from redis_world.connection.namespaces import list_namespaces, no_such_namespace
-from redis_world.connection.refusals import is_elsewhere, is_lost, translate
+from redis_world.connection.redis_errors import is_elsewhere, is_lost, translate
 from redis_world.connection.sender import (
     Command,
     Patience,

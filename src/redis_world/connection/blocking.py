@@ -13,7 +13,7 @@ import redis
 import redis.exceptions
 from redis.crc import key_slot
 
-from redis_world.connection.refusals import (
+from redis_world.connection.redis_errors import (
     first_refusal,
     is_elsewhere,
     is_lost,

@@ -15,7 +15,7 @@ import redis.exceptions
 from redis.crc import key_slot
 
 from redis_world.config import WorldConfig
-from redis_world.connection.refusals import NoNodeError, is_elsewhere, is_lost, mark
+from redis_world.connection.redis_errors import NoNodeError, is_elsewhere, is_lost, mark
 from redis_world.connection.sender import Command, Patience, Reply, Request, Sender, round_trip
 from redis_world.connection.slots import SLOTS, Address, owners_of
 from redis_world.connection.source import Source, close

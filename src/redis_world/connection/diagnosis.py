@@ -17,7 +17,7 @@ import redis.asyncio
 import redis.exceptions
 
 from redis_world.connection.handshakes import open_stream
-from redis_world.connection.refusals import (
+from redis_world.connection.redis_errors import (
     NoNodeError,
     address_of,
     base_of,

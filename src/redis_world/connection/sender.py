@@ -15,7 +15,7 @@ import redis.asyncio
 import redis.exceptions
 
 from redis_world.config import WorldConfig
-from redis_world.connection.refusals import (
+from redis_world.connection.redis_errors import (
     first_refusal,
     is_elsewhere,
     is_lost,

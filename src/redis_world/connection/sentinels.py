@@ -8,7 +8,7 @@ from typing import Any, Final
 import redis.asyncio.sentinel
 import redis.exceptions
 
-from redis_world.connection.refusals import NoNodeError, base_of, is_unknown_command, mark
+from redis_world.connection.redis_errors import NoNodeError, base_of, is_unknown_command, mark
 from redis_world.connection.wires import WirePool, without_leftovers
 from redis_world.errors import ConfigurationError
 

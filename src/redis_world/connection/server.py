@@ -13,7 +13,7 @@ import redis.exceptions
 
 from redis_world.config import WorldConfig
 from redis_world.connection.needs import needs_of
-from redis_world.connection.refusals import (
+from redis_world.connection.redis_errors import (
     base_of,
     first_refusal,
     is_lost,

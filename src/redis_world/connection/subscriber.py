@@ -11,7 +11,7 @@ import redis.asyncio
 import redis.asyncio.connection
 import redis.exceptions
 
-from redis_world.connection.refusals import is_lost, reason_of
+from redis_world.connection.redis_errors import is_lost, reason_of
 from redis_world.connection.wires import FAREWELL_SECONDS, INCOMPLETE, Wire, connect
 from redis_world.hints import Hear, Subscriber, heed_cancellation
 

@@ -62,7 +62,7 @@ from redis_world.paging import (
     parse_event_cursor,
 )
 from redis_world.payloads import load
-from redis_world.rows import raise_refusal
+from redis_world.refusals import raise_refusal
 from redis_world.tokens import create_hook
 from redis_world.values import flag, shown, text, whole
 

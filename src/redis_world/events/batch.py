@@ -26,7 +26,7 @@ from redis_world.models import (
     StepStartedEvent,
 )
 from redis_world.payloads import load
-from redis_world.rows import refusal
+from redis_world.refusals import refusal
 from redis_world.values import items, shown
 
 __all__ = ["Batch", "Item", "parse_batch"]

@@ -15,7 +15,7 @@ from redis_world.ids import event_id
 from redis_world.keys import Keys, RunKeys
 from redis_world.messages import Message
 from redis_world.models import CreateEvent, EventData, EventResult, Model, ResolveData
-from redis_world.rows import SPEC_VERSION
+from redis_world.refusals import SPEC_VERSION
 
 __all__ = [
     "Builder",

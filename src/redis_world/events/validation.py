@@ -27,7 +27,7 @@ from redis_world.models import (
     RunCreatedEvent,
     RunStartedEvent,
 )
-from redis_world.rows import MAX_ATTRIBUTES, MIN_SPEC_VERSION, SPEC_VERSION, not_supported
+from redis_world.refusals import MAX_ATTRIBUTES, MIN_SPEC_VERSION, SPEC_VERSION, not_supported
 from redis_world.text import MAX_CANCEL_REASON_UNITS, utf16_units
 from redis_world.values import shown
 
