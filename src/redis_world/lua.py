@@ -92,10 +92,14 @@ class Script:
     times: Mapping[bytes, int] = field(default_factory=dict)
     """Status -> the place of the server's time in the answer, for those that carry it: `now`,
     and the `at` of what was written just now."""
+    evalsha: tuple[Argument, ...] = field(init=False, repr=False, compare=False)
+    """What stands in front of its keys, in the command that calls it."""
     _pick_keys: _Pick = field(init=False, repr=False, compare=False)
     _pick_args: _Pick = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        evalsha = (b"EVALSHA", self.sha.encode(), len(self.keys))
+        object.__setattr__(self, "evalsha", evalsha)
         object.__setattr__(self, "_pick_keys", _picker(self.keys))
         object.__setattr__(self, "_pick_args", _picker(self.args))
 
@@ -132,6 +136,27 @@ class Script:
             unknown = {*keys, *args} - {*self.keys, *self.args, self.tail}
             raise ScriptError(f"{self.name}: unknown argument names {sorted(map(str, unknown))}")
         return row
+
+    def words(self, row: Sequence[Any], *, without: frozenset[str]) -> list[Any]:
+        """The arguments of a row in the order of the header, but those of some names."""
+        args = zip(self.args, row[len(self.keys) :], strict=True)
+        return [word for name, word in args if name not in without]
+
+    def named(self, words: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Keys and arguments in the order of the header, by their names.
+
+        Raises:
+            ScriptError: there are too few or too many of them.
+        """
+        if self.resend_at is not None:
+            words = [*words[: self.resend_at - 1], *words[self.resend_at :]]
+        first, end = len(self.keys), len(self.keys) + len(self.args)
+        if len(words) < end or (len(words) > end and self.tail is None):
+            raise ScriptError(f"{self.name}: {len(words)} words for {end} names")
+        args: dict[str, Any] = dict(zip(self.args, words[first:end], strict=True))
+        if self.tail is not None:
+            args[self.tail] = list(words[end:])
+        return dict(zip(self.keys, words[:first], strict=True)), args
 
 
 class ScriptLibrary:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from redis_world.connection import Connection
 from redis_world.models import ResolveData
 
-__all__ = ["LOOKS", "Found", "load", "read_run", "with_payloads"]
+__all__ = ["LOOKS", "Found", "has_large", "load", "read_run", "with_payloads"]
 
 Found = tuple[str, list[bytes]]
 """A run's id, with slots and payloads of its log by turns, as scripts answer them."""
@@ -23,6 +23,14 @@ _BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 """Of payloads in one round trip."""
 LOOKS: Final = 3
 """How often rows are read whose payloads are gone when they are asked for."""
+
+
+def has_large(row: Sequence[bytes]) -> bool:
+    """Whether there is a reference among slots and payloads by turns."""
+    for payload in row[1::2]:  # noqa: SIM110 - of most rows, which have two, any() takes longer
+        if payload[:1] == _REFERENCE:
+            return True
+    return False
 
 
 async def load(connection: Connection, found: Iterable[Found]) -> bool:

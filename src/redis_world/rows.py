@@ -18,6 +18,7 @@ from redis_world.models import (
     Step,
     Wait,
 )
+from redis_world.models.base import assemble, blank
 
 __all__ = [
     "PAYLOAD_FIELDS",
@@ -68,9 +69,9 @@ def _fields(*names: str, suffix: str = "") -> tuple[tuple[str, bytes], ...]:
     return tuple((name, f"{name}{suffix}".encode()) for name in names)
 
 
-_OUTCOMES: Final = _fields("input", "output", "error", suffix="_slot")
+_OUTCOMES: Final = ("input", "output", "error")
+"""The payloads of a run and of a step, in the order in which their slots stand here."""
 _METADATA: Final = _fields("metadata", suffix="_slot")
-_RUN_TIMES: Final = _fields("created_at", "started_at", "completed_at", "updated_at", "expired_at")
 RUN_FIELDS: Final = (
     b"status",
     b"spec_version",
@@ -91,18 +92,15 @@ RUN_FIELDS: Final = (
 """What is answered of a run, in this order (lua/lib/rows.lua)."""
 STEP_STATUSES: Final = {b"p": "pending", b"r": "running", b"c": "completed", b"f": "failed"}
 """A step's statuses by the letters of its record."""
+_BLANK_RUN: Final = blank(Run)
+_BLANK_STEP: Final = blank(Step)
 _HOOK_TIMES: Final = _fields("created_at", "token_retention_until")
 
 
 def _payloads(
-    slots: Iterable[tuple[str, bytes | None]],
-    found: Sequence[bytes],
-    own: Own | None,
-    resolve_data: ResolveData,
+    slots: Iterable[tuple[str, bytes | None]], found: Sequence[bytes], own: Own | None
 ) -> dict[str, Any]:
     """The payload fields of an entity that are there, of those with their slots."""
-    if resolve_data == "none":
-        return {}
     blobs = pairs(found)
     values: dict[str, Any] = {}
     for name, slot in slots:
@@ -122,32 +120,55 @@ def _slots(
 
 
 def _times(hash_: Mapping[bytes, bytes], fields: Sequence[tuple[str, bytes]]) -> dict[str, Any]:
-    return {name: from_ms(ms) for name, key in fields if (ms := hash_.get(key)) is not None}
+    return {name: from_ms(int(ms)) for name, key in fields if (ms := hash_.get(key)) is not None}
 
 
 def run_from(
     run_id: str, row: Sequence[Any], resolve_data: ResolveData, own: Own | None = None
 ) -> Run:
     """A run from `{ fields, payloads, attributes }`."""
-    hash_ = {
-        name: value for name, value in zip(RUN_FIELDS, row[0], strict=True) if value is not None
-    }
+    fields, found, attributes = row
+    # As RUN_FIELDS names them.
+    (
+        status,
+        spec_version,
+        deployment_id,
+        workflow_name,
+        created_at,
+        started_at,
+        completed_at,
+        updated_at,
+        expired_at,
+        error_code,
+        encryption_public_key,
+        execution_context,
+        *slots,
+    ) = fields
     values: dict[str, Any] = {
         "run_id": run_id,
-        "deployment_id": hash_[b"deployment_id"].decode(),
-        "workflow_name": hash_[b"workflow_name"].decode(),
-        "spec_version": int(hash_[b"spec_version"]),
-        "status": hash_[b"status"].decode(),
-        "attributes": {k.decode(): v.decode() for k, v in pairs(row[2]).items()},
-        **_times(hash_, _RUN_TIMES),
-        **_payloads(_slots(hash_, _OUTCOMES), row[1], own, resolve_data),
+        "deployment_id": deployment_id.decode(),
+        "workflow_name": workflow_name.decode(),
+        "spec_version": int(spec_version),
+        "status": status.decode(),
+        "attributes": {k.decode(): v.decode() for k, v in pairs(attributes).items()},
+        "created_at": from_ms(int(created_at)),
+        "updated_at": from_ms(int(updated_at)),
     }
-    for name in ("error_code", "encryption_public_key"):
-        if (blob := hash_.get(name.encode())) is not None:
-            values[name] = blob.decode()
-    if (context := hash_.get(b"execution_context")) is not None:
-        values["execution_context"] = decode_data(context)
-    return Run.trusted(values)
+    if started_at is not None:
+        values["started_at"] = from_ms(int(started_at))
+    if completed_at is not None:
+        values["completed_at"] = from_ms(int(completed_at))
+    if expired_at is not None:
+        values["expired_at"] = from_ms(int(expired_at))
+    if error_code is not None:
+        values["error_code"] = error_code.decode()
+    if encryption_public_key is not None:
+        values["encryption_public_key"] = encryption_public_key.decode()
+    if execution_context is not None:
+        values["execution_context"] = decode_data(execution_context)
+    if resolve_data == "all":
+        values.update(_payloads(zip(_OUTCOMES, slots, strict=True), found, own))
+    return assemble(Run, {**_BLANK_RUN, **values}, set(values))
 
 
 class StepRecord(NamedTuple):
@@ -195,30 +216,43 @@ def step_from(
 ) -> Step:
     """A step from `{ record, payloads, name }`."""
     record, found, name = row
-    step = StepRecord.read(record)
-    begin = int(step.created_at)
+    # As StepRecord names them.
+    (
+        status,
+        attempt,
+        input_slot,
+        _,
+        error_slot,
+        output_slot,
+        spec_version,
+        created_at,
+        started,
+        completed,
+        updated,
+        retry_after,
+        _,
+    ) = record.split(b" ")
+    begin = int(created_at)
     values: dict[str, Any] = {
         "run_id": run_id,
         "step_id": step_id,
         "step_name": name.decode(),
-        "status": STEP_STATUSES[step.status],
-        "attempt": int(step.attempt),
-        "spec_version": int(step.spec_version),
+        "status": STEP_STATUSES[status],
+        "attempt": int(attempt),
         "created_at": from_ms(begin),
-        "updated_at": from_ms(begin + int(step.updated)),
+        "updated_at": from_ms(begin + int(updated)),
+        "spec_version": int(spec_version),
     }
-    if step.started != b"-":
-        values["started_at"] = from_ms(begin + int(step.started))
-    if step.completed != b"-":
-        values["completed_at"] = from_ms(begin + int(step.completed))
-    if step.retry_after != b"-":
-        values["retry_after"] = from_ms(begin + int(step.retry_after))
-    slots = (
-        ("input", step.input_slot),
-        ("output", step.output_slot),
-        ("error", step.error_slot),
-    )
-    return Step.trusted({**values, **_payloads(slots, found, own, resolve_data)})
+    if started != b"-":
+        values["started_at"] = from_ms(begin + int(started))
+    if completed != b"-":
+        values["completed_at"] = from_ms(begin + int(completed))
+    if retry_after != b"-":
+        values["retry_after"] = from_ms(begin + int(retry_after))
+    if resolve_data == "all":
+        slots = zip(_OUTCOMES, (input_slot, output_slot, error_slot), strict=True)
+        values.update(_payloads(slots, found, own))
+    return assemble(Step, {**_BLANK_STEP, **values}, set(values))
 
 
 def hook_from(
@@ -243,7 +277,7 @@ def hook_from(
             "is_system": hash_[b"is_system"] == b"1",
             "resume_context": _resume_context(context),
             **_times(hash_, _HOOK_TIMES),
-            **_payloads(_slots(hash_, _METADATA), row[1], own, resolve_data),
+            **(_payloads(_slots(hash_, _METADATA), row[1], own) if resolve_data == "all" else {}),
         },
     )
 
@@ -280,13 +314,13 @@ def wait_from(run_id: str, correlation_id: str, state: bytes) -> Wait:
         "wait_id": f"{run_id}-{correlation_id}",
         "run_id": run_id,
         "status": status.decode(),
-        "resume_at": from_ms(resume_at),
-        "created_at": from_ms(created_at),
-        "updated_at": from_ms(updated_at),
+        "resume_at": from_ms(int(resume_at)),
+        "created_at": from_ms(int(created_at)),
+        "updated_at": from_ms(int(updated_at)),
         "spec_version": int(spec_version),
     }
     if completed_at != b"-":
-        values["completed_at"] = from_ms(completed_at)
+        values["completed_at"] = from_ms(int(completed_at))
     return Wait.trusted(values)
 
 
@@ -303,13 +337,13 @@ def event_from(
         "eventType": event_type,
         "runId": run_id,
         "eventId": event_id(slot),
-        "createdAt": from_ms(entry[b"at"]),
+        "createdAt": from_ms(int(entry[b"at"])),
         "specVersion": int(entry[b"spec"]),
     }
     if correlation_id := entry.get(b"corr"):
         wire["correlationId"] = correlation_id.decode()
     if (occurred_at := entry.get(b"occ")) is not None:
-        wire["occurredAt"] = from_ms(occurred_at)
+        wire["occurredAt"] = from_ms(int(occurred_at))
     if (resume_id := entry.get(b"resume")) is not None:
         wire["resumeId"] = resume_id.decode()
     data = _event_data(event_type, entry, payload, resolve_data)

@@ -146,16 +146,16 @@ class Killer:
 
     def install(self) -> None:
         """Watch all scripts that this process runs from now on."""
-        call_then = Connection.call_then
+        run = Connection.run
 
         async def watched(connection: Connection, name: str, *args: Any, **kwargs: Any) -> Any:
             self._pass(Point(name, "before"))
-            replies = await call_then(connection, name, *args, **kwargs)
+            replies = await run(connection, name, *args, **kwargs)
             if _has_done_something(name, replies[0]):
                 self._pass(Point(name, "after"))
             return replies
 
-        Connection.call_then = watched  # type: ignore[assignment, method-assign]
+        Connection.run = watched  # type: ignore[assignment, method-assign]
 
     def _pass(self, point: Point) -> None:
         if point == self._point:

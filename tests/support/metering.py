@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,19 +45,18 @@ class Meter:
         """The same of plain commands, by their names."""
         self._client = client
         self._turn = asyncio.Lock()
-        call_then, execute = Connection.call_then, Connection.execute
+        run, execute = Connection.run, Connection.execute
         meter = self
 
         async def metered_call(
             connection: Connection,
             name: str,
-            keys: Mapping[str, str | bytes],
-            args: Mapping[str, Any],
-            commands: Sequence[Any],
+            words: Sequence[Any],
+            commands: Sequence[Any] = (),
         ) -> list[Any]:
             async with meter._turn:
                 meter._client.config_resetstat()
-                replies = await call_then(connection, name, keys, args, ())
+                replies = await run(connection, name, words)
                 meter._note(name, replies[0])
             if commands:
                 replies = [*replies, *await connection.execute(*commands)]
@@ -71,7 +70,7 @@ class Meter:
                 cost.bytes = max(cost.bytes, size_of(reply))
             return replies
 
-        monkeypatch.setattr(Connection, "call_then", metered_call)
+        monkeypatch.setattr(Connection, "run", metered_call)
         monkeypatch.setattr(Connection, "execute", metered_execute)
 
     def _note(self, name: str, reply: Any) -> None:

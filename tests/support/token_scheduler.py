@@ -79,17 +79,18 @@ class Scheduler:
     def adopt(self, world: RedisWorld) -> None:
         """Hold back whatever the clients send through this World."""
         connection: Any = world.connection
-        call_then, execute = connection.call_then, connection.execute
+        run, execute = connection.run, connection.execute
 
         async def call_in_turn(
-            name: str, keys: Mapping[str, Any], args: Mapping[str, Any], commands: Sequence[Any]
+            name: str, words: Sequence[Any], commands: Sequence[Any] = ()
         ) -> Any:
-            return await self._wait(name, args, lambda: call_then(name, keys, args, commands))
+            _, args = connection.script(name).named(words)
+            return await self._wait(name, args, lambda: run(name, words, commands))
 
         async def execute_in_turn(*commands: Sequence[Any]) -> Any:
             return await self._wait(str(commands[0][0]), {}, lambda: execute(*commands))
 
-        connection.call_then, connection.execute = call_in_turn, execute_in_turn
+        connection.run, connection.execute = call_in_turn, execute_in_turn
 
     async def sleep(self, seconds: float) -> None:
         """A pause of a client, in place of `asyncio.sleep`."""

@@ -63,13 +63,13 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def scripts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The scripts that this process calls."""
     called: list[str] = []
-    call_then = Connection.call_then
+    run = Connection.run
 
     async def noting(connection: Connection, name: str, *args: Any) -> Any:
         called.append(name)
-        return await call_then(connection, name, *args)
+        return await run(connection, name, *args)
 
-    monkeypatch.setattr(Connection, "call_then", noting)
+    monkeypatch.setattr(Connection, "run", noting)
     return called
 
 

@@ -50,7 +50,7 @@ from redis_world.connection.subscriber import open_subscriber
 from redis_world.errors import ConfigurationError, WorldClosedError
 from redis_world.hints import HintHub
 from redis_world.keys import Keys, Partitions, meta_key
-from redis_world.lua import Script, ScriptLibrary
+from redis_world.lua import Argument, Script, ScriptLibrary
 from redis_world.outages import Outage
 
 __all__ = ["Command", "Connection", "SyncCaller"]
@@ -444,17 +444,23 @@ class Connection:
         commands: Sequence[Command],
     ) -> list[Reply]:
         """Run one script and, behind it in the same round trip, commands that read."""
+        return await self.run(name, self._library[name].arrange(keys, args)[1:], commands)
+
+    async def run(
+        self, name: str, words: Sequence[Argument], commands: Sequence[Command] = ()
+    ) -> list[Reply]:
+        """The same with keys and arguments in the order of the script's header."""
         state = self._for_this_loop()
         if not state.opened:
             await self.open()
         script = self._library[name]
-        row: Command = (b"EVALSHA", script.sha.encode(), *script.arrange(keys, args))
+        row: Command = (*script.evalsha, *words)
         slot = None
         if self._source.is_cluster:
             slot = slot_of(row)
             end = _FIRST_KEY + len(script.keys)
             row = (*row[:2], len(script.keys) + 1, *row[3:end], fence_of(row[3]), *row[end:])
-        rows = [row, *map(encode, commands)]
+        rows = [row, *map(encode, commands)] if commands else [row]
         replies = await state.routes.sender_of(slot).submit(rows, {0: script}, slot)
         if script.times:
             self._hear_time(script, replies[0])
@@ -491,6 +497,15 @@ class Connection:
                         yield key
             except (redis.exceptions.RedisError, OSError) as error:
                 raise translate(error, where=self._source.address(client)) from None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `open` has nothing left to do in the running loop."""
+        return self._for_this_loop().opened
+
+    def script(self, name: str) -> Script:
+        """One of the scripts."""
+        return self._library[name]
 
     def server_time(self) -> int:
         """The server's time in ms, as far as this process knows it."""

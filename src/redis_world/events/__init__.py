@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from redis_world.cleaning import go_on_if_possible
 from redis_world.connection import Command, Connection
 from redis_world.errors import (
     EventNotFoundError,
@@ -15,7 +16,6 @@ from redis_world.errors import (
     InvalidInputError,
     WorldError,
 )
-from redis_world.events import hook_events, run_events, step_events, wait_events
 from redis_world.events.batch import Batch, Item, parse_batch
 from redis_world.events.log import Lengths, LogMark, LogReader, slot_of
 from redis_world.events.parts import (
@@ -28,7 +28,10 @@ from redis_world.events.parts import (
     Unseen,
     Whole,
 )
-from redis_world.events.request import Builder, Call, Request, do_the_rest
+from redis_world.events.plan import Plan, told_of_queue
+from redis_world.events.plans import PLANS
+from redis_world.events.request import Request
+from redis_world.events.scripts import Row
 from redis_world.events.validation import parse_event, validate_event
 from redis_world.ids import MAX_SLOT, IdFactory, event_slot, new_request_id
 from redis_world.messages import (
@@ -47,7 +50,6 @@ from redis_world.models import (
     CreateEvent,
     Event,
     EventResult,
-    HookCreatedEvent,
     Page,
     ResolveData,
     RunStartedEvent,
@@ -61,32 +63,11 @@ from redis_world.paging import (
     event_cursor,
     parse_event_cursor,
 )
-from redis_world.payloads import load
-from redis_world.refusals import raise_refusal
+from redis_world.payloads import has_large, load
 from redis_world.tokens import create_hook
 from redis_world.values import flag, shown, text, whole
 
 __all__ = ["Events"]
-
-_BUILDERS: Final[dict[str, Builder]] = {
-    "run_created": run_events.run_created,
-    "run_started": run_events.run_started,
-    "run_completed": run_events.run_completed,
-    "run_failed": run_events.run_failed,
-    "run_cancelled": run_events.run_cancelled,
-    "attr_set": run_events.attr_set,
-    "step_created": step_events.step_created,
-    "step_started": step_events.step_started,
-    "step_completed": step_events.step_ended,
-    "step_failed": step_events.step_ended,
-    "step_retrying": step_events.step_retrying,
-    "hook_created": hook_events.hook_created,
-    "hook_received": hook_events.hook_received,
-    "hook_disposed": hook_events.hook_disposed,
-    "wait_created": wait_events.wait_created,
-    "wait_completed": wait_events.wait_completed,
-}
-
 
 _TIMESTAMP: Final[TypeAdapter[datetime]] = TypeAdapter(Timestamp)
 
@@ -163,7 +144,8 @@ class Events:
             event_count = min(whole(event_count, "event_count", 0), MAX_SLOT)
         skip_preload = flag(skip_preload, "skip_preload")
         preload_events = flag(preload_events, "preload_events")
-        await self._connection.open()
+        if not self._connection.is_open:
+            await self._connection.open()
         request = self._request(
             run_id,
             model,
@@ -178,7 +160,7 @@ class Events:
         part = self._part(
             request, after, event_count, preloads=not skip_preload, preloads_all=preload_events
         )
-        result, replies = await self._run(request, part.commands())
+        result, replies = await self._record(request, part.commands())
         return await part.attach(result, replies)
 
     async def begin_replay(
@@ -210,7 +192,7 @@ class Events:
         await self._connection.open()
         request = self._request(run_id, model, "all", enqueue=enqueue)
         part = ReplayPart(self._reader(request.run_id, "all"), after)
-        result, replies = await self._run(request, part.commands())
+        result, replies = await self._record(request, part.commands())
         return await part.attach(result, replies)
 
     async def create_batch(
@@ -250,10 +232,10 @@ class Events:
         batch = Batch(self._connection, run_id, _op(request_id, limit))
         for item in items:
             try:
-                call = self._batched(run_id, item, resolve_data, batch.next_op)
-                batch.add(call, is_born_running=item.is_born_running)
+                request = self._batched(run_id, item, resolve_data, batch.next_op)
+                batch.add(request, is_born_running=item.is_born_running)
             except WorldError as error:
-                batch.add(error)
+                batch.refuse(error)
         return await batch.run(resolve_data, self._pack(run_id, enqueue))
 
     async def get(self, run_id: str, event_id: str, *, resolve_data: ResolveData = "all") -> Event:
@@ -375,34 +357,32 @@ class Events:
                 occurred_at = _TIMESTAMP.validate_python(occurred_at)
             except ValidationError as error:
                 raise InvalidEventError(f"occurred_at: {error.errors()[0]['msg']}") from None
-        server_time = self._connection.server_time()
         is_resume = event.event_type == "hook_received"
-        run_id = run_id or self._ids.run_id(server_time)
+        if not run_id:
+            run_id = self._ids.run_id(self._connection.server_time())
         return Request(
             event=event,
             run_id=run_id,
             op=_op(request_id, limit),
             keys=self._connection.partitions.of(run_id),
             config=self._connection.config,
+            server_time=self._connection.server_time,
             resolve_data=resolve_data,
             resume_id=(resume_id or None) if is_resume else None,
             payload_digest=payload_digest if is_resume else None,
             occurred_at=occurred_at,
             made_id=made_id,
-            server_time=server_time,
-            outbox=self._pack(run_id, enqueue, ack),
+            outbox=b"" if enqueue is None and ack is None else self._pack(run_id, enqueue, ack),
             ack=ack,
         )
 
-    def _batched(
-        self, run_id: str, item: Item, resolve_data: ResolveData, op: str
-    ) -> tuple[Request, Call]:
-        """One event of a batch, and the call that its own creation would be."""
+    def _batched(self, run_id: str, item: Item, resolve_data: ResolveData, op: str) -> Request:
+        """One event of a batch, as its own creation would be."""
         if isinstance(item.event, WorldError):
             raise item.event
         request = self._request(run_id, item.event, resolve_data, occurred_at=item.occurred_at)
         request.op = op
-        return request, _BUILDERS[item.event.event_type](request)
+        return request
 
     def _pack(self, run_id: str, enqueue: Enqueue | None, ack: Message | None = None) -> bytes:
         """What an event of a run brings along for the queue."""
@@ -434,54 +414,56 @@ class Events:
                 f"run, {shown(run_id)}"
             )
 
-    async def _run(
+    async def _record(
         self, request: Request, reads: Sequence[Command]
     ) -> tuple[EventResult, Sequence[Any]]:
         """Run the event's script; `reads` go behind it in the same round trip."""
-        ending = Ending() if request.ack is None else request.ack.ending
+        if request.ack is None:
+            return await self._run(request, reads)
+        ending = request.ack.ending
         ending.is_under_way = True
         try:
-            return await self._run_script(request, reads)
+            return await self._run(request, reads, ending)
         finally:
             ending.is_under_way = False
 
-    async def _run_script(
-        self, request: Request, reads: Sequence[Command]
+    async def _run(
+        self, request: Request, reads: Sequence[Command], ending: Ending | None = None
     ) -> tuple[EventResult, Sequence[Any]]:
-        call = _BUILDERS[request.event.event_type](request)
-        partitions = self._connection.partitions
-        if len(partitions) > 1 and isinstance(request.event, HookCreatedEvent):
-            reply, *rest = await self._create_hook(request, call, reads)
+        plan = PLANS[request.event.event_type]
+        row = plan.row(request)
+        if request.event.event_type == "hook_created" and len(self._connection.partitions) > 1:
+            reply, *rest = await self._create_hook(request, plan, row, reads)
         else:
-            reply, *rest = await self._connection.call_then(
-                call.script, call.keys, call.args, reads
-            )
-        if reply[0] not in call.accepted:
-            raise_refusal(reply, run_id=request.run_id, entity_id=call.entity_id)
-        carried = _carried(reply[3].decode()) if reply[3] else {}
-        if request.ack is not None and carried.get("acked"):
-            request.ack.ending.is_over = True
-        await do_the_rest(self._connection, request.run_id, call, reply)
-        await load(self._connection, [(request.run_id, call.payloads(reply))])
-        result = call.read(reply)
-        return result.changed(carried) if carried else result, rest
+            reply, *rest = await self._connection.run(plan.script, row, reads)
+        if reply[0] not in plan.accepted:
+            raise plan.refusal(request, reply)
+        if ending is not None and told_of_queue(reply[3]).get("acked"):
+            ending.is_over = True
+        if plan.is_left(reply):
+            await go_on_if_possible(self._connection, plan.goes_on, request.run_id)
+        payloads = plan.payloads(reply)
+        if has_large(payloads):
+            await load(self._connection, [(request.run_id, payloads)])
+        return plan.result(request, reply), rest
 
     async def _create_hook(
-        self, request: Request, call: Call, reads: Sequence[Command]
+        self, request: Request, plan: Plan, row: Row, reads: Sequence[Command]
     ) -> Sequence[Any]:
         """Create a hook whose token may be the matter of another partition."""
-        token = call.args["token_text"]
+        keys, args = self._connection.script(plan.script).named(row)
+        token = args["token_text"]
         partition = str(self._connection.partitions.of(token).number)
 
         async def create(phase: str, detail: str, identity: str) -> Sequence[Any]:
-            args = {
-                **call.args,
+            words = {
+                **args,
                 "phase": phase,
                 "detail": detail,
                 "identity": identity,
                 "token_partition": partition,
             }
-            return await self._connection.call_then(call.script, call.keys, args, reads)
+            return await self._connection.call_then(plan.script, keys, words, reads)
 
         return await create_hook(
             self._connection, token, request.run_id, request.correlation_id, create
@@ -513,15 +495,6 @@ class Events:
         if seen is not None:
             return Unseen(reader, seen, preloads=preloads)
         return Beginning(reader)
-
-
-def _carried(told: str) -> dict[str, Any]:
-    """What the answer of an event tells of the queue: see lua/lib/outbox.lua."""
-    message_id, has_ended, end = told.partition("/")
-    fields: dict[str, Any] = {"message_id": message_id} if message_id else {}
-    if has_ended:
-        fields["acked"] = end == "acked"
-    return fields
 
 
 def _op(request_id: str | None, limit: int) -> str:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
+from redis_world.cleaning import go_on_if_possible
 from redis_world.connection import Connection
 from redis_world.errors import InvalidEventError, WorldError
-from redis_world.events.request import Call, Request, do_the_rest
+from redis_world.events.plan import Plan
+from redis_world.events.plans import PLANS
+from redis_world.events.request import Request
+from redis_world.events.scripts import Row
 from redis_world.events.validation import parse_event, validate_event
 from redis_world.keys import RunKeys
-from redis_world.lua import default_library
 from redis_world.models import (
     BaseEvent,
     BatchEvent,
@@ -26,7 +28,6 @@ from redis_world.models import (
     StepStartedEvent,
 )
 from redis_world.payloads import load
-from redis_world.refusals import refusal
 from redis_world.values import items, shown
 
 __all__ = ["Batch", "Item", "parse_batch"]
@@ -144,6 +145,14 @@ def _parse(
     return Item(model, occurred_at)
 
 
+class _Call(NamedTuple):
+    """An event of a batch, with the row of its own script."""
+
+    request: Request
+    plan: Plan
+    row: Row
+
+
 class Batch:
     """Events of one run on their way to the script, in their order."""
 
@@ -151,7 +160,7 @@ class Batch:
         self._connection = connection
         self._run_id = run_id
         self._op = op
-        self._calls: list[tuple[Request, Call]] = []
+        self._calls: list[_Call] = []
         self._born_running: set[int] = set()
         """Those of the calls that start a step which an event in front of them creates."""
         self._outcomes: list[int | WorldError] = []
@@ -162,17 +171,22 @@ class Batch:
         """The id by which the next event finds itself: the script makes the same."""
         return f"{self._op}/{len(self._calls) + 1}"
 
-    def add(
-        self, item: tuple[Request, Call] | WorldError, *, is_born_running: bool = False
-    ) -> None:
-        """Add an event with the call of its own script, or one that is refused already."""
-        if isinstance(item, WorldError):
-            self._outcomes.append(item)
-        else:
-            if is_born_running:
-                self._born_running.add(len(self._calls))
-            self._outcomes.append(len(self._calls))
-            self._calls.append(item)
+    def add(self, request: Request, *, is_born_running: bool = False) -> None:
+        """Add an event.
+
+        Raises:
+            InvalidInputError: it can't be stored; it was not added.
+        """
+        plan = PLANS[request.event.event_type]
+        call = _Call(request, plan, plan.row(request))
+        if is_born_running:
+            self._born_running.add(len(self._calls))
+        self._outcomes.append(len(self._calls))
+        self._calls.append(call)
+
+    def refuse(self, error: WorldError) -> None:
+        """Add an event that is refused already."""
+        self._outcomes.append(error)
 
     async def run(self, resolve_data: ResolveData, outbox: bytes) -> BatchResult:
         """Apply the events, with the message that they bring along."""
@@ -189,33 +203,44 @@ class Batch:
                     "batch_op": self._op,
                     "run_id": self._run_id,
                     "resolve_data": resolve_data,
-                    "max_events": self._calls[0][0].max_events,
-                    "items": self._args(),
+                    "max_events": self._calls[0].request.max_events,
+                    "items": self._items(),
                 },
             )
-            accepted = [
-                (call, reply)
-                for (_, call), reply in zip(self._calls, replies, strict=True)
-                if reply[0] in call.accepted
-            ]
-            # What the batch itself has brought may be deleted by now, where it ends the run.
-            brought = {reply[1]: call.args.get("payload", b"") for call, reply in accepted}
-            found = [(self._run_id, call.payloads(reply)) for call, reply in accepted]
-            for _, row in found:
-                for place in range(1, len(row), 2):
-                    row[place] = brought.get(row[place - 1], row[place])
-            await load(self._connection, found)
-            for call, reply in accepted:
-                await do_the_rest(self._connection, self._run_id, call, reply)
+            await self._complete(replies)
         results = [
             _refused(outcome)
             if isinstance(outcome, WorldError)
-            else _read(*self._calls[outcome], replies[outcome])
+            else _read(self._calls[outcome], replies[outcome])
             for outcome in self._outcomes
         ]
         if message_id:
             return BatchResult.trusted({"results": results, "message_id": message_id.decode()})
         return BatchResult.trusted({"results": results})
+
+    async def _complete(self, replies: Sequence[Any]) -> None:
+        """Read the large payloads that the replies name, and do what the script has left."""
+        accepted = [
+            (call, reply)
+            for call, reply in zip(self._calls, replies, strict=True)
+            if reply[0] in call.plan.accepted
+        ]
+        # What the batch itself has brought may be deleted by now, where it ends the run.
+        brought = {slot: self._payload_of(call) for call, (_, slot, *_) in accepted}
+        found = [(self._run_id, call.plan.payloads(reply)) for call, reply in accepted]
+        for _, row in found:
+            for place in range(1, len(row), 2):
+                row[place] = brought.get(row[place - 1], row[place])
+        await load(self._connection, found)
+        for call, reply in accepted:
+            if call.plan.is_left(reply):
+                await go_on_if_possible(self._connection, call.plan.goes_on, self._run_id)
+
+    def _payload_of(self, call: _Call) -> bytes:
+        _, args = self._connection.script(call.plan.script).named(call.row)
+        payload = args.get("payload", b"")
+        assert isinstance(payload, bytes)
+        return payload
 
     @staticmethod
     def _keys_of(run: RunKeys) -> dict[str, str]:
@@ -229,34 +254,28 @@ class Batch:
             "wait_states": run.wait_states,
         }
 
-    def _args(self) -> list[Any]:
+    def _items(self) -> list[Any]:
+        """Of each event its type and entity, the creation of its step, and its own words."""
+        shared = self._connection.script("events/batch").names
         creations: dict[str, int] = {}
-        args: list[Any] = []
-        for place, (request, call) in enumerate(self._calls, start=1):
+        items: list[Any] = []
+        for place, (request, plan, row) in enumerate(self._calls, start=1):
             kind = request.event.event_type
             if kind == "step_created":
                 creations[request.correlation_id] = place
             # 0 where the creation is refused by itself, and does not come so far.
             is_born_running = place - 1 in self._born_running
-            creation = creations.get(request.correlation_id, 0) if is_born_running else None
-            own = [call.args[name] for name in _own_names(call.script)]
-            args += [kind, request.correlation_id, "" if creation is None else str(creation)]
-            args += [str(len(own)), *own]
-        return args
+            creation = creations.get(request.correlation_id, 0) if is_born_running else ""
+            own = self._connection.script(plan.script).words(row, without=shared)
+            items += [kind, request.correlation_id, creation, len(own), *own]
+        return items
 
 
-@cache
-def _own_names(script: str) -> tuple[str, ...]:
-    """The arguments of an event's script that the one of batches does not name."""
-    library = default_library()
-    others = library["events/batch"].names
-    return tuple(name for name in library[script].args if name not in others)
-
-
-def _read(request: Request, call: Call, reply: Sequence[Any]) -> BatchItemResult:
-    if reply[0] not in call.accepted:
-        return _refused(refusal(reply, run_id=request.run_id, entity_id=call.entity_id))
-    result = call.read(reply)
+def _read(call: _Call, reply: Sequence[Any]) -> BatchItemResult:
+    request, plan, _ = call
+    if reply[0] not in plan.accepted:
+        return _refused(plan.refusal(request, reply))
+    result = plan.result(request, reply)
     found = {
         name: value
         for name in ("event", "run", "step", "wait", "max_events")

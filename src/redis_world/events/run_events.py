@@ -1,22 +1,20 @@
-"""Wrappers of the scripts of a run's own events."""
+"""The events of a run itself. Each has its page below `lua/events`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from redis_world.codec import encode_data
-from redis_world.events.request import Call, Request, payloads_of_entity, result_of
+from redis_world.events import scripts
+from redis_world.events.plan import Plan, Reply, answer
+from redis_world.events.request import Request
+from redis_world.events.scripts import Row
 from redis_world.events.validation import MAX_ATTRIBUTES, creates_run
 from redis_world.ids import run_id_time
 from redis_world.models import (
-    AttrSetEvent,
+    AttrSetData,
     EventResult,
-    RunCancelledEvent,
-    RunCompletedEvent,
+    Run,
     RunCreatedData,
-    RunCreatedEvent,
-    RunFailedEvent,
+    RunFailedData,
     RunStartedData,
     RunStartedEvent,
 )
@@ -24,36 +22,134 @@ from redis_world.rows import run_from
 from redis_world.text import utf8
 
 __all__ = [
-    "attr_set",
-    "run_cancelled",
-    "run_completed",
-    "run_created",
-    "run_failed",
-    "run_started",
+    "AttrSet",
+    "RunCancelled",
+    "RunCompleted",
+    "RunCreated",
+    "RunFailed",
+    "RunStarted",
 ]
 
-
-def _run_result(request: Request, reply: Sequence[Any], **event_changes: Any) -> EventResult:
-    slot = reply[1]
-    return result_of(
-        event=request.stored_event(slot, reply[2], **event_changes),
-        run=run_from(request.run_id, reply[4], request.resolve_data, request.own_payload(slot)),
-        max_events=request.config.max_events_per_run,
-    )
+_MAX_ATTRIBUTES = str(MAX_ATTRIBUTES)
 
 
-def _creation_args(data: RunCreatedData | RunStartedData) -> dict[str, Any]:
+class _Changed(Plan):
+    """What the events of a run have in common: they answer it."""
+
+    names_entity = False
+
+    def result(self, request: Request, reply: Reply) -> EventResult:
+        _, slot, at, told, row, _ = reply
+        return answer(
+            told,
+            event=request.stored(slot, at),
+            run=_run_of(request, slot, row),
+            max_events=request.config.max_events_per_run,
+        )
+
+    def payloads(self, reply: Reply) -> list[bytes]:
+        _, found, _ = reply[4]
+        return found  # type: ignore[no-any-return]
+
+
+def _run_of(request: Request, slot: bytes, row: Reply) -> Run:
+    """The run behind the event in a slot."""
+    return run_from(request.run_id, row, request.resolve_data, request.own_payload(slot))
+
+
+class RunCreated(_Changed):
+    """Create a run."""
+
+    script = "events/run_created"
+    goes_on = "keep"
+
+    def row(self, request: Request) -> Row:
+        run, data = request.run, request.data
+        assert isinstance(data, RunCreatedData)
+        id_time = run_id_time(request.run_id)
+        stored, payload = request.split()
+        return scripts.run_created(
+            run=run.run,
+            attributes=run.attributes,
+            events=run.events,
+            payloads=run.payloads,
+            base=request.keys.base,
+            outbox=request.outbox,
+            op=request.op,
+            run_id=request.run_id,
+            id_time="" if request.made_id else str(id_time),
+            spec_version=request.version,
+            occurred_at=request.occurred,
+            correlation_id=request.correlation_id,
+            data=stored,
+            payload=payload,
+            deployment_id=data.deployment_id,
+            workflow_name=data.workflow_name,
+            execution_context=_context(data),
+            encryption_public_key=_optional(data.encryption_public_key),
+            resolve_data=request.resolve_data,
+            attribute_pairs=_pairs(data),
+        )
+
+
+class RunStarted(_Changed):
+    """Start a run, creating it first when it is missing and the event carries its data."""
+
+    script = "events/run_started"
+    accepted = (b"OK", b"RUNNING")
+    goes_on = "keep"
+
+    def row(self, request: Request) -> Row:
+        run, event, given = request.run, request.event, request.data
+        assert isinstance(event, RunStartedEvent)
+        assert given is None or isinstance(given, RunStartedData)
+        creates = creates_run(event)
+        data = given if creates and given is not None else RunStartedData()
+        if creates:
+            run_id_time(request.run_id)
+        stored, payload = request.split()
+        return scripts.run_started(
+            run=run.run,
+            attributes=run.attributes,
+            events=run.events,
+            payloads=run.payloads,
+            base=request.keys.base,
+            outbox=request.outbox,
+            op=request.op,
+            run_id=request.run_id,
+            spec_version=request.version,
+            occurred_at=request.occurred,
+            correlation_id=request.correlation_id,
+            resolve_data=request.resolve_data,
+            creates="1" if creates else "",
+            data=stored,
+            payload=payload,
+            deployment_id=data.deployment_id or "",
+            workflow_name=data.workflow_name or "",
+            execution_context=_context(data),
+            encryption_public_key=_optional(data.encryption_public_key),
+            attribute_pairs=_pairs(data),
+        )
+
+    def result(self, request: Request, reply: Reply) -> EventResult:
+        status, slot, at, told, row, *_ = reply
+        max_events = request.config.max_events_per_run
+        if status == b"RUNNING":
+            run = run_from(request.run_id, row, request.resolve_data)
+            return answer(told, run=run, max_events=max_events)
+        # What creates a run belongs to the run_created event.
+        event = request.stored(slot, at, event_data=None)
+        return answer(told, event=event, run=_run_of(request, slot, row), max_events=max_events)
+
+
+def _context(data: RunCreatedData | RunStartedData) -> bytes:
     context = data.execution_context
-    attributes = (data.attributes or {}).items()
-    return {
-        "deployment_id": data.deployment_id or "",
-        "workflow_name": data.workflow_name or "",
-        "execution_context": _optional(
-            None if context is None else encode_data(context, "executionContext")
-        ),
-        "encryption_public_key": _optional(data.encryption_public_key),
-        "attribute_pairs": [part for pair in attributes for part in pair],
-    }
+    return _optional(None if context is None else encode_data(context, "executionContext"))
+
+
+def _pairs(data: RunCreatedData | RunStartedData) -> list[str]:
+    """The attributes of a new run, key and value by turns."""
+    return [part for pair in (data.attributes or {}).items() for part in pair]
 
 
 def _optional(value: str | bytes | None) -> bytes:
@@ -63,149 +159,141 @@ def _optional(value: str | bytes | None) -> bytes:
     return b"=" + (utf8(value) if isinstance(value, str) else value)
 
 
-def _run_keys(request: Request) -> dict[str, str]:
-    run = request.run
-    return {
-        "run": run.run,
-        "attributes": run.attributes,
-        "events": run.events,
-        "payloads": run.payloads,
-    }
-
-
-def run_created(request: Request) -> Call:
-    """Create a run."""
-    assert isinstance(request.event, RunCreatedEvent)
-    data = request.event.event_data
-    assert data is not None
-    id_time = run_id_time(request.run_id)
-    stored, payload = request.split(data)
-    return Call(
-        script="events/run_created",
-        keys=_run_keys(request),
-        args={
-            **request.common(),
-            **_creation_args(data),
-            "run_id": request.run_id,
-            "id_time": "" if request.made_id else str(id_time),
-            "data": stored,
-            "payload": payload,
-            "resolve_data": request.resolve_data,
-        },
-        read=lambda reply: _run_result(request, reply),
-        payloads=payloads_of_entity,
-        goes_on="keep",
-    )
-
-
-def run_started(request: Request) -> Call:
-    """Start a run, creating it first when it is missing and the event carries its data."""
-    event = request.event
-    assert isinstance(event, RunStartedEvent)
-    creates = creates_run(event)
-    data = event.event_data if creates and event.event_data is not None else RunStartedData()
-    if creates:
-        run_id_time(request.run_id)
-    stored, payload = request.split(data)
-
-    def read(reply: Sequence[Any]) -> EventResult:
-        if reply[0] == b"RUNNING":
-            return result_of(
-                run=run_from(request.run_id, reply[4], request.resolve_data),
-                max_events=request.config.max_events_per_run,
-            )
-        return _run_result(request, reply, event_data=None)
-
-    return Call(
-        script="events/run_started",
-        keys=_run_keys(request),
-        args={
-            **request.common(),
-            **_creation_args(data),
-            "run_id": request.run_id,
-            "creates": "1" if creates else "",
-            "data": stored,
-            "payload": payload,
-            "resolve_data": request.resolve_data,
-        },
-        read=read,
-        accepted=(b"OK", b"RUNNING"),
-        payloads=payloads_of_entity,
-        goes_on="keep",
-    )
-
-
-def _finish(request: Request, **extra: bytes | str) -> Call:
-    run = request.run
-    stored, payload = request.split(request.event.event_data)
-    return Call(
-        script=f"events/{request.event.event_type}",
-        keys={
-            **_run_keys(request),
-            "ops": run.ops,
-            "waits": run.waits,
-            "wait_states": run.wait_states,
-        },
-        args={
-            **request.common(),
-            "run_id": request.run_id,
-            "data": stored,
-            "payload": payload,
-            "resolve_data": request.resolve_data,
-            **extra,
-        },
-        read=lambda reply: _run_result(request, reply),
-        payloads=payloads_of_entity,
-        goes_on="log",
-    )
-
-
-def run_completed(request: Request) -> Call:
+class RunCompleted(_Changed):
     """End a run well."""
-    assert isinstance(request.event, RunCompletedEvent)
-    return _finish(request)
+
+    script = "events/run_completed"
+    goes_on = "log"
+
+    def row(self, request: Request) -> Row:
+        run = request.run
+        stored, payload = request.split()
+        return scripts.run_completed(
+            run=run.run,
+            attributes=run.attributes,
+            events=run.events,
+            payloads=run.payloads,
+            ops=run.ops,
+            waits=run.waits,
+            wait_states=run.wait_states,
+            base=request.keys.base,
+            outbox=request.outbox,
+            op=request.op,
+            run_id=request.run_id,
+            spec_version=request.version,
+            occurred_at=request.occurred,
+            correlation_id=request.correlation_id,
+            data=stored,
+            payload=payload,
+            resolve_data=request.resolve_data,
+        )
 
 
-def run_failed(request: Request) -> Call:
+class RunFailed(_Changed):
     """End a run with an error."""
-    assert isinstance(request.event, RunFailedEvent)
-    data = request.event.event_data
-    assert data is not None
-    return _finish(request, error_code=_optional(data.error_code))
+
+    script = "events/run_failed"
+    goes_on = "log"
+
+    def row(self, request: Request) -> Row:
+        run, data = request.run, request.data
+        assert isinstance(data, RunFailedData)
+        stored, payload = request.split()
+        return scripts.run_failed(
+            run=run.run,
+            attributes=run.attributes,
+            events=run.events,
+            payloads=run.payloads,
+            ops=run.ops,
+            waits=run.waits,
+            wait_states=run.wait_states,
+            base=request.keys.base,
+            outbox=request.outbox,
+            op=request.op,
+            run_id=request.run_id,
+            spec_version=request.version,
+            occurred_at=request.occurred,
+            correlation_id=request.correlation_id,
+            data=stored,
+            payload=payload,
+            resolve_data=request.resolve_data,
+            error_code=_optional(data.error_code),
+        )
 
 
-def run_cancelled(request: Request) -> Call:
+class RunCancelled(_Changed):
     """Cancel a run."""
-    assert isinstance(request.event, RunCancelledEvent)
-    return _finish(request, once="")
+
+    script = "events/run_cancelled"
+    goes_on = "log"
+
+    def row(self, request: Request) -> Row:
+        run = request.run
+        stored, payload = request.split()
+        return scripts.run_cancelled(
+            run=run.run,
+            attributes=run.attributes,
+            events=run.events,
+            payloads=run.payloads,
+            ops=run.ops,
+            waits=run.waits,
+            wait_states=run.wait_states,
+            base=request.keys.base,
+            outbox=request.outbox,
+            op=request.op,
+            run_id=request.run_id,
+            spec_version=request.version,
+            occurred_at=request.occurred,
+            correlation_id=request.correlation_id,
+            data=stored,
+            payload=payload,
+            resolve_data=request.resolve_data,
+            once="",
+        )
 
 
-def attr_set(request: Request) -> Call:
+class AttrSet(_Changed):
     """Change the attributes of a run."""
-    assert isinstance(request.event, AttrSetEvent)
-    data = request.event.event_data
-    assert data is not None
-    run = request.run
-    stored, _ = request.split(data)
-    changes: list[str] = []
-    for change in data.changes:
-        kind = "remove" if change.value is None else "set"
-        changes += [change.key, kind, change.value or ""]
-    once = data.writer.type == "workflow" and request.correlation_id
-    return Call(
-        script="events/attr_set",
-        keys={**_run_keys(request), "claims": run.claims, "ops": run.ops},
-        args={
-            **request.common(),
-            "run_id": request.run_id,
-            "data": stored,
-            "resolve_data": request.resolve_data,
-            "max_events": request.max_events,
-            "max_attributes": str(MAX_ATTRIBUTES),
-            "claims_once": "1" if once else "",
-            "change_triples": changes,
-        },
-        read=lambda reply: _run_result(request, reply),
-        payloads=payloads_of_entity,
-        entity_id=request.correlation_id,
-    )
+
+    script = "events/attr_set"
+    names_entity = True
+
+    def row(self, request: Request) -> Row:
+        run, data = request.run, request.data
+        assert isinstance(data, AttrSetData)
+        stored, _ = request.split()
+        changes: list[str] = []
+        for change in data.changes:
+            kind = "remove" if change.value is None else "set"
+            changes += [change.key, kind, change.value or ""]
+        is_once = data.writer.type == "workflow" and request.correlation_id != ""
+        return scripts.attr_set(
+            run=run.run,
+            attributes=run.attributes,
+            events=run.events,
+            payloads=run.payloads,
+            claims=run.claims,
+            ops=run.ops,
+            base=request.keys.base,
+            outbox=request.outbox,
+            op=request.op,
+            run_id=request.run_id,
+            spec_version=request.version,
+            occurred_at=request.occurred,
+            correlation_id=request.correlation_id,
+            data=stored,
+            resolve_data=request.resolve_data,
+            max_events=request.max_events,
+            max_attributes=_MAX_ATTRIBUTES,
+            claims_once="1" if is_once else "",
+            change_triples=changes,
+        )
+
+    def result(self, request: Request, reply: Reply) -> EventResult:
+        _, slot, at, told, row = reply
+        return answer(
+            told,
+            event=request.stored(slot, at),
+            run=_run_of(request, slot, row),
+            max_events=request.config.max_events_per_run,
+        )

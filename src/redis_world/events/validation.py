@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from redis_world.errors import (
     InvalidInputError,
     RunNotSupportedError,
 )
+from redis_world.events.usual import usual_event
 from redis_world.models import (
     AttrSetData,
     AttrSetEvent,
@@ -65,7 +66,7 @@ def parse_event(event: BaseEvent | Mapping[str, Any]) -> CreateEvent:
         raise InvalidEventError(
             f"eventType {shown(event_type)} is unknown: see redis_world.models"
         )
-    return _plain_event(_validated(model, wire))
+    return usual_event(model, wire) or _plain_event(_validated(model, wire))
 
 
 def _wire(event: object) -> dict[str, Any]:
@@ -140,25 +141,33 @@ def validate_event(event: CreateEvent) -> None:
         raise RunNotSupportedError(not_supported(version))
     if event.requires_data and event.event_data is None:
         raise InvalidEventError(f"{event.event_type} needs eventData")
-    if isinstance(event, RunCreatedEvent) or (
-        isinstance(event, RunStartedEvent) and creates_run(event)
-    ):
-        if version is not None and version < MIN_SPEC_VERSION:
-            raise RunNotSupportedError(not_supported(version))
-        data = event.event_data
-        assert data is not None
-        check_attributes(
-            (data.attributes or {}).items(), allow_reserved=data.allow_reserved_attributes is True
+    check = _CHECKS.get(type(event))
+    if check is not None:
+        check(event)
+
+
+def _check_creation(event: RunCreatedEvent | RunStartedEvent) -> None:
+    version, data = event.spec_version, event.event_data
+    if version is not None and version < MIN_SPEC_VERSION:
+        raise RunNotSupportedError(not_supported(version))
+    assert data is not None
+    check_attributes(
+        (data.attributes or {}).items(), allow_reserved=data.allow_reserved_attributes is True
+    )
+
+
+def _check_start(event: RunStartedEvent) -> None:
+    if creates_run(event):
+        _check_creation(event)
+
+
+def _check_cancellation(event: RunCancelledEvent) -> None:
+    reason = event.event_data.cancel_reason if event.event_data else None
+    if reason is not None and utf16_units(reason) > MAX_CANCEL_REASON_UNITS:
+        raise InvalidEventError(
+            f"cancelReason has {utf16_units(reason)} UTF-16 units; "
+            f"the limit is {MAX_CANCEL_REASON_UNITS}"
         )
-    elif isinstance(event, AttrSetEvent):
-        _check_attr_set(event)
-    elif isinstance(event, RunCancelledEvent):
-        reason = event.event_data.cancel_reason if event.event_data else None
-        if reason is not None and utf16_units(reason) > MAX_CANCEL_REASON_UNITS:
-            raise InvalidEventError(
-                f"cancelReason has {utf16_units(reason)} UTF-16 units; "
-                f"the limit is {MAX_CANCEL_REASON_UNITS}"
-            )
 
 
 def creates_run(event: RunStartedEvent) -> bool:
@@ -195,6 +204,15 @@ def _check_attr_set(event: AttrSetEvent) -> None:
         raise AttributeValidationError(
             f"eventData of attr_set has {size} bytes of JSON; the limit is {MAX_ATTR_SET_BYTES}"
         )
+
+
+_CHECKS: Final[dict[type[CreateEvent], Callable[[Any], None]]] = {
+    RunCreatedEvent: _check_creation,
+    RunStartedEvent: _check_start,
+    RunCancelledEvent: _check_cancellation,
+    AttrSetEvent: _check_attr_set,
+}
+"""What else is checked of events of some types."""
 
 
 def check_attributes(changes: Iterable[tuple[str, str | None]], *, allow_reserved: bool) -> None:
