@@ -52,6 +52,8 @@ _CODEC_ERRORS = (cbor2.CBORError, ValueError, TypeError, OverflowError, Recursio
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_EXACT_MS = 2**32 * 1000
+"""Before it a float of seconds is off by less than half a microsecond."""
 
 
 def encode_data(value: Any, what: str, limit: int | None = None) -> bytes:
@@ -92,6 +94,9 @@ def is_plain(value: Any) -> bool:
         return True
     if kind is not dict and kind is not list:
         return False
+    # Nearly all event data is flat.
+    if kind is dict and PLAIN.issuperset(map(type, value.values())):
+        return PLAIN.issuperset(map(type, value))
     level = [value]
     seen: set[int] = set()
     for _ in range(_MAX_DEPTH):
@@ -241,7 +246,10 @@ def from_ms(value: bytes | str | float) -> datetime:
 
     The same times come again and again: an event's own is that of what it has changed.
     """
-    return _EPOCH + timedelta(milliseconds=int(value))
+    milliseconds = int(value)
+    if 0 <= milliseconds < _EXACT_MS:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def to_duration_ms(duration: Duration, what: str) -> int:

@@ -97,7 +97,8 @@ def run_id_time(run_id: str) -> int:
 
 def event_id(slot: int | str | bytes) -> str:
     """The event id of a slot: decimal, padded, so that text order is log order."""
-    return f"{EVENT_PREFIX}{int(slot):0{_SLOT_WIDTH}d}"
+    digits = slot.decode() if isinstance(slot, bytes) else str(slot)
+    return EVENT_PREFIX + digits.zfill(_SLOT_WIDTH)
 
 
 def parse_event_id(text: str) -> int | None:

@@ -94,6 +94,17 @@ STEP_STATUSES: Final = {b"p": "pending", b"r": "running", b"c": "completed", b"f
 """A step's statuses by the letters of its record."""
 _BLANK_RUN: Final = blank(Run)
 _BLANK_STEP: Final = blank(Step)
+_NAMES_OF_STEP: Final = (
+    "run_id",
+    "step_id",
+    "step_name",
+    "status",
+    "attempt",
+    "created_at",
+    "updated_at",
+    "spec_version",
+)
+"""The fields that every step has."""
 _HOOK_TIMES: Final = _fields("created_at", "token_retention_until")
 
 
@@ -233,26 +244,31 @@ def step_from(
         _,
     ) = record.split(b" ")
     begin = int(created_at)
-    values: dict[str, Any] = {
-        "run_id": run_id,
-        "step_id": step_id,
-        "step_name": name.decode(),
-        "status": STEP_STATUSES[status],
-        "attempt": int(attempt),
-        "created_at": from_ms(begin),
-        "updated_at": from_ms(begin + int(updated)),
-        "spec_version": int(spec_version),
-    }
+    values = {**_BLANK_STEP}
+    values["run_id"] = run_id
+    values["step_id"] = step_id
+    values["step_name"] = name.decode()
+    values["status"] = STEP_STATUSES[status]
+    values["attempt"] = int(attempt)
+    values["created_at"] = from_ms(begin)
+    values["updated_at"] = from_ms(begin + int(updated))
+    values["spec_version"] = int(spec_version)
+    names = {*_NAMES_OF_STEP}
     if started != b"-":
+        names.add("started_at")
         values["started_at"] = from_ms(begin + int(started))
     if completed != b"-":
+        names.add("completed_at")
         values["completed_at"] = from_ms(begin + int(completed))
     if retry_after != b"-":
+        names.add("retry_after")
         values["retry_after"] = from_ms(begin + int(retry_after))
-    if resolve_data == "all":
+    if (found or own) and resolve_data == "all":
         slots = zip(_OUTCOMES, (input_slot, output_slot, error_slot), strict=True)
-        values.update(_payloads(slots, found, own))
-    return assemble(Step, {**_BLANK_STEP, **values}, set(values))
+        for field, payload in _payloads(slots, found, own).items():
+            names.add(field)
+            values[field] = payload
+    return assemble(Step, values, names)
 
 
 def hook_from(

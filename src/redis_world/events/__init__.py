@@ -69,6 +69,7 @@ from redis_world.values import flag, shown, text, whole
 
 __all__ = ["Events"]
 
+_ALL: Final[ResolveData] = "all"
 _TIMESTAMP: Final[TypeAdapter[datetime]] = TypeAdapter(Timestamp)
 
 
@@ -79,6 +80,7 @@ class Events:
         self._connection = connection
         self._ids = ids
         self._lengths = Lengths()
+        self._limit = connection.config.max_name_bytes
 
     async def create(
         self,
@@ -142,8 +144,10 @@ class Events:
         after = None if since_cursor is None else parse_event_cursor(since_cursor, "since_cursor")
         if event_count is not None:
             event_count = min(whole(event_count, "event_count", 0), MAX_SLOT)
-        skip_preload = flag(skip_preload, "skip_preload")
-        preload_events = flag(preload_events, "preload_events")
+        if skip_preload is not False:
+            skip_preload = flag(skip_preload, "skip_preload")
+        if preload_events is not False:
+            preload_events = flag(preload_events, "preload_events")
         if not self._connection.is_open:
             await self._connection.open()
         request = self._request(
@@ -160,6 +164,8 @@ class Events:
         part = self._part(
             request, after, event_count, preloads=not skip_preload, preloads_all=preload_events
         )
+        if part is NOTHING:
+            return (await self._record(request, ()))[0]
         result, replies = await self._record(request, part.commands())
         return await part.attach(result, replies)
 
@@ -337,8 +343,9 @@ class Events:
         enqueue: Enqueue | None = None,
         ack: Message | None = None,
     ) -> Request:
-        resolve_data = check_resolve_data(resolve_data)
-        limit = self._connection.config.max_name_bytes
+        if resolve_data is not _ALL:
+            resolve_data = check_resolve_data(resolve_data)
+        limit = self._limit
         if run_id is not None:
             run_id = text(run_id, "run_id", limit, error=InvalidEventError)
         made_id = not run_id and event.event_type == "run_created"

@@ -83,7 +83,7 @@ class HookCreated(Plan):
             request.resolve_data,
             request.own_payload(slot),
         )
-        return answer(told, event=request.stored(slot, at), hook=hook)
+        return answer(told, event=request.stored(slot, at, data=request.data), hook=hook)
 
 
 def _conflict(request: Request, slot: bytes, at: bytes, owner: bytes) -> HookConflictEvent:
@@ -142,9 +142,9 @@ class HookReceived(Plan):
             return answer(
                 told, event=event_from(run_id, slot, pairs(entry), payload, resolve_data)
             )
-        if request.resume_id is None:
-            return answer(told, event=request.stored(slot, at))
-        return answer(told, event=request.stored(slot, at, resume_id=request.resume_id))
+        return answer(
+            told, event=request.stored(slot, at, data=request.data, resume_id=request.resume_id)
+        )
 
     def payloads(self, reply: Reply) -> list[bytes]:
         """Those of an event that is answered again."""
@@ -177,4 +177,4 @@ class HookDisposed(Plan):
 
     def result(self, request: Request, reply: Reply) -> EventResult:
         _, slot, at, told = reply
-        return answer(told, event=request.stored(slot, at))
+        return answer(told, event=request.stored(slot, at, data=request.data))

@@ -13,11 +13,21 @@ from redis_world.ids import event_id
 from redis_world.keys import Keys, RunKeys
 from redis_world.messages import Message
 from redis_world.models import CreateEvent, EventData, ResolveData
-from redis_world.models.base import Model, assemble
+from redis_world.models.base import Model
 from redis_world.refusals import SPEC_VERSION
 
 __all__ = ["Request", "without_field"]
 
+_OF_STORED: Final = (
+    "spec_version",
+    "event_data",
+    "run_id",
+    "event_id",
+    "created_at",
+    "occurred_at",
+    "resume_id",
+)
+"""What a stored event has besides its type and its correlation id, or some of it."""
 _NO_DATA: Final = encode_data({}, "eventData")
 
 
@@ -26,6 +36,7 @@ class Request:
     """A validated event, and what was said with it."""
 
     event: CreateEvent
+    """Of this request alone: it becomes the stored one."""
     run_id: str
     op: str
     """Id of this request, stored with what it writes: by it a request finds itself."""
@@ -81,11 +92,16 @@ class Request:
         data = self.data
         if data is None:
             return b"", b""
-        wire, payload = data.to_wire(), b""
-        name = data.payload_field
-        if name is not None and name in wire:
+        name, payload = data.payload_field, b""
+        if name is not None and name in data.__pydantic_fields_set__:
             what = f"{name} of {self.event.event_type}"
-            payload = encode_payload(wire.pop(name), self.config.max_payload_bytes, what)
+            value = data.__dict__[name]
+            payload = encode_payload(value, self.config.max_payload_bytes, what)
+            if len(data.__pydantic_fields_set__) == 1 and not data.__pydantic_extra__:
+                return _NO_DATA, payload
+        wire = data.to_wire()
+        if name is not None:
+            wire.pop(name, None)
         # The rest: names, tokens, keys, reasons and what nobody knows, each with all the others.
         if not wire:
             return _NO_DATA, payload
@@ -94,37 +110,36 @@ class Request:
 
     # -- as part of a result ---------------------------------------------------------------
 
-    def stored(self, slot: bytes, at: bytes, **changes: Any) -> CreateEvent:
-        """The event as a read will give it back.
+    def stored(
+        self, slot: bytes, at: bytes, *, data: EventData | None, resume_id: str | None = None
+    ) -> CreateEvent:
+        """The event as a read will give it back: this one, to which nobody else has come yet.
 
         Args:
             slot: its place in the log.
             at: the time of its entry.
-            changes: `event_data` where another one is stored, and `resume_id`.
+            data: what is stored of its data.
+            resume_id: under which it is stored.
         """
-        data: EventData | None = changes.pop("event_data", self.data)
+        event, occurred_at = self.event, self.occurred_at
         if data is not None and self.resolve_data == "none" and data.payload_field is not None:
             data = without_field(data, data.payload_field)
-        names = {"event_type", "spec_version", "run_id", "event_id", "created_at", *changes}
-        if "correlation_id" in self.event.__pydantic_fields_set__:
-            names.add("correlation_id")
-        if data is not None:
-            names.add("event_data")
-        if self.occurred_at is not None:
-            names.add("occurred_at")
-        values = {
-            "event_type": self.event.event_type,
-            "correlation_id": self.event.correlation_id,
-            "spec_version": self.spec_version,
-            "event_data": data,
-            "run_id": self.run_id,
-            "event_id": event_id(slot),
-            "created_at": from_ms(int(at)),
-            "occurred_at": self.occurred_at,
-            "resume_id": None,
-            **changes,
-        }
-        return assemble(type(self.event), values, names)
+        values, names = event.__dict__, event.__pydantic_fields_set__
+        values["spec_version"] = self.spec_version
+        values["event_data"] = data
+        values["run_id"] = self.run_id
+        values["event_id"] = event_id(slot)
+        values["created_at"] = from_ms(int(at))
+        values["occurred_at"] = occurred_at
+        values["resume_id"] = resume_id
+        names.update(_OF_STORED)
+        if data is None:
+            names.discard("event_data")
+        if occurred_at is None:
+            names.discard("occurred_at")
+        if resume_id is None:
+            names.discard("resume_id")
+        return event
 
     def own_payload(self, slot: bytes) -> Mapping[bytes, Any]:
         """The payload of this event by its slot, for the entity that points at it."""

@@ -42,7 +42,7 @@ class _Changed(Plan):
         _, slot, at, told, row, _ = reply
         return answer(
             told,
-            event=request.stored(slot, at),
+            event=request.stored(slot, at, data=request.data),
             run=_run_of(request, slot, row),
             max_events=request.config.max_events_per_run,
         )
@@ -138,7 +138,7 @@ class RunStarted(_Changed):
             run = run_from(request.run_id, row, request.resolve_data)
             return answer(told, run=run, max_events=max_events)
         # What creates a run belongs to the run_created event.
-        event = request.stored(slot, at, event_data=None)
+        event = request.stored(slot, at, data=None)
         return answer(told, event=event, run=_run_of(request, slot, row), max_events=max_events)
 
 
@@ -293,7 +293,7 @@ class AttrSet(_Changed):
         _, slot, at, told, row = reply
         return answer(
             told,
-            event=request.stored(slot, at),
+            event=request.stored(slot, at, data=request.data),
             run=_run_of(request, slot, row),
             max_events=request.config.max_events_per_run,
         )

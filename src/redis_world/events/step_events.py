@@ -70,7 +70,7 @@ class StepCreated(Plan):
             step["input"] = data.input
         return answer(
             told,
-            event=request.stored(slot, at),
+            event=request.stored(slot, at, data=request.data),
             step=assemble(Step, {**_BLANK, **step}, set(step)),
         )
 
@@ -80,7 +80,11 @@ class _Changed(Plan):
 
     def result(self, request: Request, reply: Reply) -> EventResult:
         _, slot, at, told, row = reply
-        return answer(told, event=request.stored(slot, at), step=_step_of(request, slot, row))
+        return answer(
+            told,
+            event=request.stored(slot, at, data=request.data),
+            step=_step_of(request, slot, row),
+        )
 
     def payloads(self, reply: Reply) -> list[bytes]:
         _, _, _, _, (_, found, _) = reply
@@ -139,7 +143,7 @@ class StepStarted(_Changed):
         is_lazy = _is_lazy(data)
         return answer(
             told,
-            event=request.stored(slot, at, event_data=_rest_of(data) if is_lazy else data),
+            event=request.stored(slot, at, data=_rest_of(data) if is_lazy else data),
             step=_step_of(request, slot, row),
             step_created=True if is_lazy else None,
         )

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from pydantic import StrictBool, StrictInt
 
 from redis_world.codec import PLAIN, is_plain
-from redis_world.models import BaseEvent, EventData, Timestamp
+from redis_world.models import BaseEvent, CreateEvent, EventData, Timestamp
 from redis_world.models.base import Model, assemble, blank
 
 __all__ = ["usual_event"]
@@ -33,52 +32,39 @@ _KINDS: Final[Mapping[Any, frozenset[Any]]] = {
     Timestamp | None: frozenset({datetime, _NONE}),
 }
 """Annotation of a field of event data -> the types of its usual values."""
-_OF_EVENTS: Final = {
-    "eventType": "event_type",
-    "correlationId": "correlation_id",
-    "specVersion": "spec_version",
-    "eventData": "event_data",
-}
-"""What callers give of an event."""
 
 
-class _Field(NamedTuple):
-    """A field that can be checked here."""
-
-    name: str
-    kinds: frozenset[Any]
-    is_payload: bool
+_Fields = Mapping[str, tuple[str, frozenset[Any], bool]]
+"""Either name of a field -> its Python name, its usual types, whether it is a payload."""
 
 
 class _Shape(NamedTuple):
     """What a model has, and what of it can be checked here.
 
     Attributes:
-        blank: all fields with their defaults, in their order.
-        fields: by either of their names.
+        blank: all fields with their defaults.
+        required: the fields without one.
     """
 
+    model: type[Any]
     blank: Mapping[str, Any]
     required: frozenset[str]
-    fields: Mapping[str, _Field]
+    fields: _Fields
+
+    @classmethod
+    def of(cls, model: type[Model]) -> _Shape:
+        """Read a model."""
+        infos = model.model_fields.items()
+        fields: dict[str, tuple[str, frozenset[Any], bool]] = {}
+        for name, info in infos:
+            kinds = _KINDS.get(info.annotation)
+            if kinds is not None:
+                field = (name, kinds, info.annotation is Any)
+                fields[name] = fields[info.alias or name] = field
+        required = frozenset(name for name, info in infos if info.is_required())
+        return cls(model, blank(model), required, fields)
 
 
-@cache
-def _shape(model: type[Model]) -> _Shape:
-    fields: dict[str, _Field] = {}
-    for name, info in model.model_fields.items():
-        kinds = _KINDS.get(info.annotation)
-        if kinds is not None:
-            field = _Field(name, kinds, info.annotation is Any)
-            fields[name] = fields[info.alias or name] = field
-    return _Shape(
-        blank(model),
-        frozenset(name for name, info in model.model_fields.items() if info.is_required()),
-        fields,
-    )
-
-
-@cache
 def _data_of(model: type[BaseEvent]) -> type[EventData]:
     """The model of an event's data."""
     found: type[EventData]
@@ -86,42 +72,49 @@ def _data_of(model: type[BaseEvent]) -> type[EventData]:
     return found
 
 
-_NAMES: Final = _OF_EVENTS | {name: name for name in _OF_EVENTS.values()}
+_SHAPES: Final[Mapping[Any, tuple[_Shape, _Shape]]] = {
+    model: (_Shape.of(model), _Shape.of(_data_of(model))) for model in get_args(CreateEvent)
+}
+"""Of each event and its data."""
 
 
 def usual_event(model: type[E], wire: dict[str, Any]) -> E | None:
     """The model of an event of its type, as pydantic would validate it; None for: ask pydantic."""
-    shape = _shape(model)
-    values = {**shape.blank}
-    names: set[str] = set()
-    for key, given in wire.items():
-        name, value = _NAMES.get(key), given
-        if name == "correlation_id":
-            if type(value) is not str or not value or not value.isascii():
-                return None
-        elif name == "event_data":
-            value = _usual_data(_data_of(model), value)
-            if value is None:
-                return None
-        elif name == "spec_version":
-            if type(value) is not int or value < 1:
-                return None
-        elif name is None or type(value) is not str:
-            return None
-        if name in names:
-            return None
-        names.add(name)
-        values[name] = value
-    if not shape.required <= names:
+    (_, empty, required, _), of_data = _SHAPES[model]
+    get = wire.get
+    correlation_id, data = get("correlationId"), get("eventData")
+    version, event_type = get("specVersion"), get("eventType")
+    names = {"event_type"}
+    if type(event_type) is not str:
         return None
+    if correlation_id is not None:
+        if type(correlation_id) is not str or not correlation_id or not correlation_id.isascii():
+            return None
+        names.add("correlation_id")
+    if version is not None:
+        if type(version) is not int or version < 1:
+            return None
+        names.add("spec_version")
+    if data is not None:
+        data = _usual_data(of_data, data)
+        if data is None:
+            return None
+        names.add("event_data")
+    # It may have other keys, or a None that somebody has set.
+    if len(wire) != len(names) or not required <= names:
+        return None
+    values = {**empty}
+    values["correlation_id"] = correlation_id
+    values["spec_version"] = version
+    values["event_data"] = data
     return assemble(model, values, names)
 
 
-def _usual_data(model: type[EventData], wire: object) -> EventData | None:
+def _usual_data(shape: _Shape, wire: object) -> EventData | None:
     if type(wire) is not dict:
         return None
-    blank, required, fields = _shape(model)
-    values = {**blank}
+    model, empty, required, fields = shape
+    values = {**empty}
     names: set[str] = set()
     for key, value in wire.items():
         field = fields.get(key)
@@ -141,4 +134,7 @@ def _usual_data(model: type[EventData], wire: object) -> EventData | None:
             return None
         names.add(name)
         values[name] = value
-    return assemble(model, values, names, {}) if required <= names else None
+    if not required <= names:
+        return None
+    data: EventData = assemble(model, values, names, {})
+    return data

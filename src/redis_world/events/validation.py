@@ -58,7 +58,9 @@ def parse_event(event: BaseEvent | Mapping[str, Any]) -> CreateEvent:
         InvalidEventError: it is no event that a caller can create; the text says where.
     """
     wire = event if type(event) is dict else _wire(event)
-    event_type = wire.get("eventType", wire.get("event_type"))
+    event_type = wire.get("eventType")
+    if event_type is None and "eventType" not in wire:
+        event_type = wire.get("event_type")
     model = _MODELS.get(event_type) if isinstance(event_type, str) else None
     if model is None:
         if isinstance(event_type, str) and event_type in _WORLD_ONLY:

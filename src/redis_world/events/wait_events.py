@@ -19,7 +19,7 @@ class _Changed(Plan):
     def result(self, request: Request, reply: Reply) -> EventResult:
         _, slot, at, told, state = reply
         wait = wait_from(request.run_id, request.correlation_id, state)
-        return answer(told, event=request.stored(slot, at), wait=wait)
+        return answer(told, event=request.stored(slot, at, data=request.data), wait=wait)
 
 
 class WaitCreated(_Changed):

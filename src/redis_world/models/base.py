@@ -66,6 +66,10 @@ def _aliases(cls: type[BaseModel]) -> tuple[tuple[str, str], ...]:
     return tuple((name, field.alias or name) for name, field in cls.model_fields.items())
 
 
+_FLAT: Final = frozenset((str, bytes, int, bool, datetime, type(None)))
+"""Types of most fields, which the wire has as they are."""
+
+
 def _to_wire(value: Any) -> Any:
     """A field as the wire has it; payloads as they are."""
     if isinstance(value, Model):
@@ -168,7 +172,6 @@ class Model(BaseModel):
         for name, alias in _aliases(type(self)):
             if name in fields_set:
                 value = values[name]
-                is_deep = isinstance(value, Model | list)
-                wire[alias] = _to_wire(value) if is_deep else value
+                wire[alias] = value if type(value) in _FLAT else _to_wire(value)
         extra = self.__pydantic_extra__
         return {**wire, **extra} if extra else wire
