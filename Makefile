@@ -101,6 +101,7 @@ lint: $(DEV) ## check style, import directions and the Lua scripts
 	$(BIN)/lint-imports
 	$(BIN)/python tools/luacheck.py
 	$(BIN)/python tools/contract_table.py --check
+	$(BIN)/python tools/event_scripts.py --check
 
 types: $(DEV) ## check types
 	$(BIN)/mypy

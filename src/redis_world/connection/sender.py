@@ -321,18 +321,24 @@ class Sender:
         """Each request of a batch with its replies."""
         commands = [command for request in batch for command in request.commands]
         packed = [request.packed for request in batch]
-        wait = self._wait_command if any(request.is_waited for request in batch) else None
+        wait = self._wait_command
+        if wait is not None and not any(request.is_waited for request in batch):
+            wait = None
         if wait is not None:
             # Waiting covers what its own connection has written, and all before it. A call that
             # finds itself done, by an earlier try or a rival, would write and wait for nothing.
             waiting = [("HSET", _waited_key(batch), "waited", "1"), wait]
             commands += waiting
             packed.append(pack(waiting))
-        replies = iter(await round_trip(self._client, commands, packed))
-        answered = [(request, [next(replies) for _ in request.commands]) for request in batch]
+        replies = await round_trip(self._client, commands, packed)
+        answered, first = [], 0
+        for request in batch:
+            end = first + len(request.commands)
+            answered.append((request, replies[first:end]))
+            first = end
         if wait is None:
             return answered
-        waited = [*replies][-1]
+        waited = replies[-1]
         if is_passing(waited):
             # The master is one no more: its successor may not have the writes.
             return [(request, [waited] if request.is_waited else own) for request, own in answered]
@@ -373,13 +379,13 @@ async def round_trip(
         except (redis.exceptions.RedisError, OSError) as error:
             mark(error, pool)
             raise
-        for place, command in enumerate(commands):
-            reply = replies[place]
-            if isinstance(reply, redis.exceptions.ConnectionError):
-                # A server that is starting, or knows no such user, has answered all alike.
-                raise mark(reply, pool)
+        for place, (command, reply) in enumerate(zip(commands, replies, strict=True)):
+            if isinstance(reply, Exception):
+                if isinstance(reply, redis.exceptions.ConnectionError):
+                    # A server that is starting, or knows no such user, has answered all alike.
+                    raise mark(reply, pool)
             # Of commands in bytes replies are raw, as redis-py has it, too.
-            if isinstance(command[0], str) and not isinstance(reply, Exception):
+            elif isinstance(command[0], str):
                 replies[place] = _as_redis_py(client, command[0], reply)
         return replies
     # The embedded server.
@@ -444,8 +450,8 @@ class _Deadline:
     def __init__(
         self, seconds: float, batch: Sequence[Request], pool: redis.asyncio.ConnectionPool
     ) -> None:
-        size = sum(len(each.packed) for each in batch)
-        count = sum(len(each.commands) for each in batch)
+        size = sum([len(each.packed) for each in batch])
+        count = sum([len(each.commands) for each in batch])
         self._seconds = seconds + size / 2**20 * _SECONDS_PER_MIB + count * _SECONDS_PER_COMMAND
         self._loop = asyncio.get_running_loop()
         self._is_last_moment = False
@@ -526,6 +532,8 @@ def pack(commands: Sequence[Command]) -> bytes:
         InvalidInputError: there is an argument that can't be sent.
     """
     try:
+        if len(commands) == 1:
+            return hiredis.pack_command(commands[0])  # type: ignore[arg-type, no-any-return]
         return b"".join([hiredis.pack_command(command) for command in commands])  # type: ignore[arg-type]
     except (TypeError, UnicodeEncodeError):
         for command in commands:
