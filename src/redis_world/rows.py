@@ -259,15 +259,25 @@ def step_from(
         values["started_at"] = from_ms(begin + int(started))
     if completed != b"-":
         names.add("completed_at")
-        values["completed_at"] = from_ms(begin + int(completed))
+        values["completed_at"] = (
+            values["updated_at"] if completed == updated else from_ms(begin + int(completed))
+        )
     if retry_after != b"-":
         names.add("retry_after")
         values["retry_after"] = from_ms(begin + int(retry_after))
     if (found or own) and resolve_data == "all":
-        slots = zip(_OUTCOMES, (input_slot, output_slot, error_slot), strict=True)
-        for field, payload in _payloads(slots, found, own).items():
-            names.add(field)
-            values[field] = payload
+        blobs = dict(zip(found[::2], found[1::2], strict=True))
+        for field, slot in (
+            ("input", input_slot),
+            ("output", output_slot),
+            ("error", error_slot),
+        ):
+            if own and slot in own:
+                names.add(field)
+                values[field] = own[slot]
+            elif blob := blobs.get(slot):
+                names.add(field)
+                values[field] = decode_payload(blob)
     return assemble(Step, values, names)
 
 

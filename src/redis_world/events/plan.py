@@ -75,7 +75,9 @@ def answer(told: bytes, **found: Any) -> EventResult:
     """
     if told:
         found.update(told_of_queue(told))
-    return assemble(EventResult, {**_BLANK, **found}, set(found))
+    values = {**_BLANK}
+    values.update(found)
+    return assemble(EventResult, values, {*found})
 
 
 def told_of_queue(told: bytes) -> dict[str, Any]:

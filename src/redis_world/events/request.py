@@ -60,11 +60,13 @@ class Request:
     data: EventData | None = field(init=False)
 
     def __post_init__(self) -> None:
-        event = self.event
-        self.run = self.keys.of_run(self.run_id)
-        self.correlation_id = event.correlation_id or ""
-        self.spec_version = SPEC_VERSION if event.spec_version is None else event.spec_version
-        self.data = event.event_data
+        # Of a model each attribute is looked up in its class first.
+        values = self.event.__dict__
+        version = values["spec_version"]
+        self.run = RunKeys(self.keys.base, self.run_id)
+        self.correlation_id = values["correlation_id"] or ""
+        self.spec_version = SPEC_VERSION if version is None else version
+        self.data = values["event_data"]
 
     # -- as arguments ----------------------------------------------------------------------
 
