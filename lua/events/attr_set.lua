@@ -70,10 +70,8 @@ if count > tonumber(max_attributes) then
 end
 
 -- Append.
-local slot = append(events, payloads, {
-  type = 'attr_set', at = at, spec = spec_version, op = op, corr = correlation_id,
-  occ = occurred_at, data = data,
-})
+local slot = append(events, payloads, 'attr_set', at, spec_version, op, correlation_id,
+  occurred_at, data, '')
 if claims_once ~= '' then
   redis.call('HSET', claims, claim, slot)
 else

@@ -105,19 +105,15 @@ end
 -- Append, and change: the hook is there, or the conflict is.
 local owner = token_owner(at)
 if owner then
-  local slot = append(events, payloads, {
-    type = 'hook_conflict', at = at, spec = spec_version, op = op, corr = correlation_id,
-    occ = occurred_at, token = token_text, owner = owner,
-  })
+  local slot = append(events, payloads, 'hook_conflict', at, spec_version, op, correlation_id,
+    occurred_at, '', '', 'token', token_text, 'owner', owner)
   redis.call('HSET', claims, claim, slot)
   store_run(base, at, run, run_id, state, slot)
   return { 'TOKEN_TAKEN', slot, at, send_along(base, at, outbox), owner }
 end
 
-local slot = append(events, payloads, {
-  type = 'hook_created', at = at, spec = spec_version, op = op, corr = correlation_id,
-  occ = occurred_at, data = data, payload = payload,
-})
+local slot = append(events, payloads, 'hook_created', at, spec_version, op, correlation_id,
+  occurred_at, data, payload)
 redis.call('HSET', claims, claim, slot)
 store_run(base, at, run, run_id, state, slot)
 if phase == '' then

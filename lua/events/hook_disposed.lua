@@ -32,10 +32,8 @@ if not judge_hook(base, run_id, correlation_id, state.status, at) then
 end
 
 -- Append.
-local slot = append(events, payloads, {
-  type = 'hook_disposed', at = at, spec = spec_version, op = op, corr = correlation_id,
-  occ = occurred_at, data = data,
-})
+local slot = append(events, payloads, 'hook_disposed', at, spec_version, op, correlation_id,
+  occurred_at, data, '')
 
 -- Dispose of the hook.
 redis.call('HSET', claims, 'gone:' .. correlation_id, slot)

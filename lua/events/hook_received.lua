@@ -59,11 +59,16 @@ elseif is_full(state, max_events) then
 end
 
 -- Append.
-local slot = append(events, payloads, {
-  type = 'hook_received', at = at, spec = spec_version, op = op, corr = correlation_id,
-  occ = occurred_at, data = data, payload = payload, resume = resume_id,
-  digest = payload_digest,
-})
+local more = {}
+if resume_id ~= '' then
+  more[1], more[2] = 'resume', resume_id
+end
+if payload_digest ~= '' then
+  more[#more + 1] = 'digest'
+  more[#more + 1] = payload_digest
+end
+local slot = append(events, payloads, 'hook_received', at, spec_version, op, correlation_id,
+  occurred_at, data, payload, unpack(more))
 if resume_id ~= '' then
   redis.call('HSET', claims, claim, slot)
 else

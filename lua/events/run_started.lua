@@ -41,7 +41,7 @@ local function refuse_start()
 end
 
 -- Refuse, unless this request itself has started the run. One that runs already is as it is to be.
-local own = own_entry(events, started, op)
+local own = started and own_entry(events, started, op)
 if own then
   return reply_of('OK', started, own.at, sent_along(base, outbox), is_left(base, 'keep', run_id))
 end
@@ -65,10 +65,8 @@ if not before then
   })
   left = keep_streams_of_new(base, at, run_id)
 end
-local slot = append(events, payloads, {
-  type = 'run_started', at = at, spec = spec_version, op = op, corr = correlation_id,
-  occ = occurred_at,
-})
+local slot = append(events, payloads, 'run_started', at, spec_version, op, correlation_id,
+  occurred_at, '', '')
 
 -- Change the run.
 state.status = 'running'

@@ -15,7 +15,7 @@ local state, step, count = look_at_step(run, correlation_id)
 
 -- Refuse, unless this request itself has created the step that refuses it.
 local written = step and slot_of(step.slot)
-local own = own_entry(events, written, op)
+local own = step and own_entry(events, written, op)
 if own then
   return { 'OK', written, own.at, sent_along(base, outbox) }
 end
@@ -28,17 +28,16 @@ if refusal then
 end
 
 -- Append.
-local slot = append(events, payloads, {
-  type = 'step_created', at = at, spec = spec_version, op = op, corr = correlation_id,
-  occ = occurred_at, data = data, payload = payload,
-})
+local slot = append(events, payloads, 'step_created', at, spec_version, op, correlation_id,
+  occurred_at, data, payload)
 
 -- Change: the step is there, and is owed its message where none comes along.
 local created = new_step(at, slot, payload, spec_version, step_name)
 if outbox == '' then
   note_step(base, at, run_id, state, correlation_id, created)
 end
-store_new_step(base, at, run, run_id, state, slot, count + 1, correlation_id, created)
+store_new_step(base, at, run, run_id, state, slot, count, correlation_id, created)
 
 -- Send.
-return { 'OK', slot, at, send_message_along(base, at, outbox, run_id, correlation_id) }
+local sent = outbox ~= '' and send_message_along(base, at, outbox, run_id, correlation_id) or ''
+return { 'OK', slot, at, sent }

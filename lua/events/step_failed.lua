@@ -17,25 +17,20 @@ local state, step = look_at_step(run, correlation_id)
 -- looks at the run first.
 local refusal = refuse_run(state) or refuse_outcome(state, step)
 if refusal then
-  local ended = step and slot_of(step.error_slot)
-  local own = own_entry(events, ended, op)
-  if not own then
-    return refusal
-  end
-  return step_reply(events, state, step, ended, own.at, sent_along(base, outbox), resolve_data)
+  return answer_end_again(base, outbox, events, op, state, step, step and step.error_slot,
+    resolve_data) or refusal
 end
 
 -- Append. When the user data of its run is deleted the payload is dropped.
 local keeps = not state.expired_at
-local slot = append(events, payloads, {
-  type = 'step_failed', at = at, spec = spec_version, op = op, corr = correlation_id,
-  occ = occurred_at, data = data, payload = keeps and payload or '',
-})
+local slot = append(events, payloads, 'step_failed', at, spec_version, op, correlation_id,
+  occurred_at, data, keeps and payload or '')
 
 -- Change the step.
-step.error_slot = (keeps and '' or '-') .. slot
-store_end_of_step(base, at, run, run_id, state, slot, correlation_id, step, 'failed', outbox)
+step.error_slot = keeps and slot or '-' .. slot
+local record = store_end_of_step(base, at, run, run_id, state, slot, correlation_id, step,
+  'failed', outbox)
 
 -- Wake the run.
-local sent = send_outcome_along(base, at, outbox, run_id, state)
-return step_reply(events, state, step, slot, at, sent, resolve_data)
+local sent = outbox ~= '' and send_outcome_along(base, at, outbox, run_id, state) or ''
+return step_reply(events, state, step, record, slot, at, sent, resolve_data)

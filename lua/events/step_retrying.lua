@@ -17,9 +17,8 @@ local state, step = look_at_step(run, correlation_id)
 -- Refuse, unless this request itself has sent the step back.
 local written, own, attempt, error_slot = remembered_attempt(ops, events, op)
 if own and step then
-  show_as_it_was(step, 'pending', own.at, attempt, error_slot)
-  step.retry_after = retry_after
-  return step_reply(events, state, step, written, own.at, sent_along(base, outbox), resolve_data)
+  return answer_as_it_was(base, outbox, events, state, step, written, own.at, resolve_data,
+    'pending', attempt, error_slot, retry_after)
 end
 local refusal = refuse_outcome(state, step)
 if refusal then
@@ -28,14 +27,13 @@ end
 
 -- Append. When the user data of its run is deleted the payload is dropped.
 local keeps = not state.expired_at
-local slot = append(events, payloads, {
-  type = 'step_retrying', at = at, spec = spec_version, op = op, corr = correlation_id,
-  occ = occurred_at, data = data, payload = keeps and payload or '',
-})
+local slot = append(events, payloads, 'step_retrying', at, spec_version, op, correlation_id,
+  occurred_at, data, keeps and payload or '')
 
 -- Change the step.
-step.status, step.retry_after, step.updated_at = 'pending', retry_after, at
-step.error_slot = (keeps and '' or '-') .. slot
+step.status, step.retry_after, step.updated = 'pending', retry_after, distance_of(step.created_at, at)
+step.error_slot = keeps and slot or '-' .. slot
 remember_attempt(ops, op, slot, step, is_terminal(state.status))
-store_step(base, at, run, run_id, state, slot, correlation_id, step)
-return step_reply(events, state, step, slot, at, send_along(base, at, outbox), resolve_data)
+local record = store_step(base, at, run, run_id, state, slot, correlation_id, step)
+local sent = outbox ~= '' and send_along(base, at, outbox) or ''
+return step_reply(events, state, step, record, slot, at, sent, resolve_data)

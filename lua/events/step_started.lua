@@ -18,71 +18,64 @@ local at = now()
 local state, step, count = look_at_step(run, correlation_id)
 local is_lazy = creates ~= ''
 
--- The slot and the entry that this request itself has written, and the step as it was then.
-local function written_before()
+-- Refuse, unless this request itself has started the attempt.
+if step and (is_lazy or step.attempt ~= '0') then
+  local written, own, attempt, error_slot = step.first, nil, '1', '-'
   if is_lazy then
-    local created = step and slot_of(step.slot)
-    local own = own_entry(events, created, op)
-    return own and later(created, 1), own, '1', ''
-  elseif step and step.attempt ~= '0' then
-    local own = step.first ~= '' and own_entry(events, step.first, op)
-    if own then
-      return step.first, own, '1', ''
+    local created = slot_of(step.slot)
+    written, own = later(created, 1), own_entry(events, created, op)
+  else
+    own = written ~= '-' and own_entry(events, written, op)
+    if not own then
+      written, own, attempt, error_slot = remembered_attempt(ops, events, op)
     end
-    return remembered_attempt(ops, events, op)
+  end
+  if own then
+    return answer_as_it_was(base, outbox, events, state, step, written, own.at, resolve_data,
+      'running', attempt, error_slot, '')
   end
 end
-
-local function refuse_lazy_start()
-  return is_terminal(state.status) and { 'RUN_TERMINAL', state.status }
+local refusal = refuse_run(state)
+if refusal then
+  return refusal
+elseif is_lazy then
+  refusal = is_terminal(state.status) and { 'RUN_TERMINAL', state.status }
     or step and { 'CONFLICT' }
     or is_full(state, max_events) and { 'LOG_FULL' }
-end
-
--- On a finished run no work begins, before anything else is looked at.
-local function refuse_start()
-  local wait = step and step.retry_after ~= '' and tonumber(step.retry_after) - tonumber(at) or 0
-  return is_terminal(state.status) and { 'RUN_EXPIRED', state.status }
+else
+  -- On a finished run no work begins, before anything else is looked at.
+  local wait = step and step.retry_after ~= '' and step.retry_after - at or 0
+  refusal = is_terminal(state.status) and { 'RUN_EXPIRED', state.status }
     or not step and { 'STEP_NOT_FOUND' }
     or is_terminal(step.status) and { 'STEP_TERMINAL', step.status }
     or wait > 0 and { 'TOO_EARLY', string.format('%.0f', wait) }
 end
-
--- Refuse, unless this request itself has started the attempt.
-local written, own, attempt, error_slot = written_before()
-if own then
-  show_as_it_was(step, 'running', own.at, attempt, error_slot)
-  return step_reply(events, state, step, written, own.at, sent_along(base, outbox), resolve_data)
-end
-local refusal = refuse_run(state) or (is_lazy and refuse_lazy_start or refuse_start)()
 if refusal then
   return refusal
 end
 
 -- Append.
 if is_lazy then
-  local created = append(events, payloads, {
-    type = 'step_created', at = at, spec = spec_version, op = op, corr = correlation_id,
-    occ = occurred_at, data = created_data, payload = payload,
-  })
+  local created = append(events, payloads, 'step_created', at, spec_version, op, correlation_id,
+    occurred_at, created_data, payload)
   step = new_step(at, created, payload, spec_version, step_name)
 end
-local slot = append(events, payloads, {
-  type = 'step_started', at = at, spec = spec_version, op = op, corr = correlation_id,
-  occ = occurred_at, data = data, payload = is_lazy and '' or payload,
-})
+local slot = append(events, payloads, 'step_started', at, spec_version, op, correlation_id,
+  occurred_at, data, is_lazy and '' or payload)
 
 -- Change the step. Its first start finds itself by its slot, a later one by its request.
-local is_first = step.attempt == '0' and step.error_slot == ''
+local is_first = step.attempt == '0' and step.error_slot == '-'
 begin_attempt(step, at)
+local record
 if is_lazy then
-  store_new_step(base, at, run, run_id, state, slot, count + 1, correlation_id, step)
+  record = store_new_step(base, at, run, run_id, state, slot, count, correlation_id, step)
 else
   if is_first then
     step.first = slot
   else
     remember_attempt(ops, op, slot, step)
   end
-  store_step(base, at, run, run_id, state, slot, correlation_id, step)
+  record = store_step(base, at, run, run_id, state, slot, correlation_id, step)
 end
-return step_reply(events, state, step, slot, at, send_along(base, at, outbox), resolve_data)
+local sent = outbox ~= '' and send_along(base, at, outbox) or ''
+return step_reply(events, state, step, record, slot, at, sent, resolve_data)

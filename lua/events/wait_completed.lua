@@ -32,10 +32,8 @@ if wait.status == 'completed' then
 end
 
 -- Append.
-local slot = append(events, payloads, {
-  type = 'wait_completed', at = at, spec = spec_version, op = op, corr = correlation_id,
-  occ = occurred_at, data = data,
-})
+local slot = append(events, payloads, 'wait_completed', at, spec_version, op, correlation_id,
+  occurred_at, data, '')
 
 -- Change the wait.
 wait.status, wait.completed_at, wait.updated_at = 'completed', at, at

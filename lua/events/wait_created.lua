@@ -30,10 +30,8 @@ if refusal then
 end
 
 -- Append.
-local slot = append(events, payloads, {
-  type = 'wait_created', at = at, spec = spec_version, op = op, corr = correlation_id,
-  occ = occurred_at, data = data,
-})
+local slot = append(events, payloads, 'wait_created', at, spec_version, op, correlation_id,
+  occurred_at, data, '')
 
 -- Create.
 local wait = pack_wait({

@@ -16,8 +16,8 @@ end
 -- is none, and stores the run. Fields that may be absent are empty then, or else stand behind a
 -- `=`. Returns the run's row, and what of its hash is to be stored.
 local function create_run(keys, event, fields)
-  event.type = 'run_created'
-  append(keys.events, keys.payloads, event)
+  append(keys.events, keys.payloads, 'run_created', event.at, event.spec, event.op,
+    event.corr or '', event.occ or '', event.data, event.payload)
   local hash = {
     'status', 'pending', 'spec_version', event.spec, 'deployment_id', fields.deployment_id,
     'workflow_name', fields.workflow_name, 'created_at', event.at, 'updated_at', event.at,

@@ -21,31 +21,34 @@ local function is_live(base, run_id)
   return status and not is_terminal(status)
 end
 
--- The field `owed` of a run as it is to be stored, where it has changed, else nil; and enters the
--- run into the index, or takes it out.
-local function changed_debts(base, at, run_id, state)
-  local is_owed = state.wake_owed ~= '' or state.steps_owed > 0
-  local owed = is_owed and string.format('%s %d', state.wake_owed, state.steps_owed) or ''
-  if owed == state.owed then
-    return nil
-  end
-  local wake_owed = string.match(state.owed, '^%d+')
-  if state.owed == '' then
+-- The field `owed` of a run whose debts have changed, as it is to be stored; and enters the run into
+-- the index, or takes it out.
+-- @deferred
+local function change_debts(...)
+  local base, at, run_id, state = ...
+  local wake, stored_wake = state.wake_owed, state.stored_wake
+  local is_owed = wake ~= '' or state.steps_owed > 0
+  if stored_wake == '' and state.stored_steps == 0 then
     redis.call('ZADD', owed_key(base), at, run_id)
   elseif not is_owed then
     redis.call('ZREM', owed_key(base), run_id)
-  elseif wake_owed and tonumber(wake_owed) > tonumber(at) then
+  elseif stored_wake ~= '' and tonumber(stored_wake) > tonumber(at) then
     -- The sweeper left it alone for a while, which was not for what is new.
     redis.call('ZADD', owed_key(base), 'XX', 'LT', at, run_id)
   end
-  state.owed = owed
-  return owed
+  state.stored_wake, state.stored_steps = wake, state.steps_owed
+  return is_owed and string.format('%s %d', wake, state.steps_owed) or ''
+end
+
+-- Whether what a run is owed is other than what is stored of that.
+local function has_new_debts(state)
+  return state.wake_owed ~= state.stored_wake or state.steps_owed ~= state.stored_steps
 end
 
 -- Stores the debts of a run, if they have changed, and what else there is to store.
 local function store_debts(base, at, run_id, state, ...)
-  local owed = changed_debts(base, at, run_id, state)
-  if owed then
+  if has_new_debts(state) then
+    local owed = change_debts(base, at, run_id, state)
     redis.call('HSET', run_key(base, run_id), 'owed', owed, ...)
   elseif select('#', ...) > 0 then
     redis.call('HSET', run_key(base, run_id), ...)
@@ -56,8 +59,8 @@ end
 -- `slot` ends, and further fields.
 local function store_run(base, at, run, run_id, state, slot, ...)
   state.length = tonumber(slot)
-  local owed = changed_debts(base, at, run_id, state)
-  if owed then
+  if has_new_debts(state) then
+    local owed = change_debts(base, at, run_id, state)
     redis.call('HSET', run, 'length', slot, 'owed', owed, ...)
   else
     redis.call('HSET', run, 'length', slot, ...)
@@ -122,7 +125,8 @@ local function forgive_step(base, at, run_id, step_id, step)
   if step and step.owed ~= '' then
     local state = known_run(base, run_id)
     step.owed = ''
-    state.steps_owed = state.steps_owed - 1
+    -- The end of a run leaves it owed nothing, and the records of its steps as they are.
+    state.steps_owed = math.max(0, state.steps_owed - 1)
     store_debts(base, at, run_id, state, step_field(step_id), pack_step(step))
   end
 end

@@ -10,6 +10,11 @@
 -- @include lib/rows
 -- @include lib/run
 
+local function append_end(keys, event)
+  return append(keys.events, keys.payloads, event.type, event.at, event.spec, event.op, event.corr,
+    event.occ, event.data, event.payload)
+end
+
 -- A terminal event on a run that is over: the same request once more, or one more cancellation
 -- of a cancelled run; else it is refused.
 -- @deferred
@@ -25,7 +30,7 @@ local function finish_again(...)
   elseif state.status ~= 'cancelled' or fields.status ~= 'cancelled' or fields.once ~= '' then
     return { 'RUN_TERMINAL', state.status }
   else
-    slot, at = append(keys.events, keys.payloads, event), event.at
+    slot, at = append_end(keys, event), event.at
     remember(keys.ops, event.op, slot, true)
     store_run(fields.base, at, keys.run, fields.run_id, state, slot)
     sent = send_along(fields.base, at, fields.outbox)
@@ -76,7 +81,7 @@ local function finish_run(keys, event, fields)
   if expires then
     event.payload = ''
   end
-  local slot = append(keys.events, keys.payloads, event)
+  local slot = append_end(keys, event)
 
   local before = state.status
   state.status, state.wake_owed, state.steps_owed = fields.status, '', 0

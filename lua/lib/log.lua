@@ -6,33 +6,26 @@
 -- Of a small payload: four kilobytes, and the byte in front that tells its kind.
 local SMALL_BYTES = 4097
 
-local LOG_OPTIONAL = { 'occ', 'resume', 'digest', 'token', 'owner' }
 -- Where the payload stands in an entry that is read.
 local PAYLOAD_PLACE = 14
 
 -- Appends one event and returns its slot. Under the id `0-*` Redis itself counts on from the last
 -- entry, so that slots are dense and a rejected event consumes none. The first fields are there in
 -- each entry, if need be empty: entries with the same fields in the same order share their names.
--- Others are left out when they are empty or nil. A payload always has at least its first byte.
-local function append(events, payloads, event)
-  local payload = event.payload or ''
-  local is_large = #payload > SMALL_BYTES
-  -- With room for one more: a table that grows is laid out anew.
-  local entry = {
-    'type', event.type, 'at', event.at, 'spec', event.spec, 'op', event.op,
-    'corr', event.corr or '', 'data', event.data or '',
-    'payload', is_large and '>' .. #payload or payload, nil, nil,
-  }
-  local size = PAYLOAD_PLACE
-  for _, name in ipairs(LOG_OPTIONAL) do
-    local value = event[name]
-    if value and value ~= '' then
-      entry[size + 1], entry[size + 2] = name, value
-      size = size + 2
-    end
+-- `occ` is left out when it is empty; behind it there may be further names and values. A payload
+-- always has at least its first byte.
+local function append(events, payloads, kind, at, spec, op, corr, occ, data, payload, ...)
+  local size, id = #payload
+  local stored = size > SMALL_BYTES and '>' .. size or payload
+  if occ == '' then
+    id = redis.call('XADD', events, '0-*', 'type', kind, 'at', at, 'spec', spec, 'op', op,
+      'corr', corr, 'data', data, 'payload', stored, ...)
+  else
+    id = redis.call('XADD', events, '0-*', 'type', kind, 'at', at, 'spec', spec, 'op', op,
+      'corr', corr, 'data', data, 'payload', stored, 'occ', occ, ...)
   end
-  local slot = string.sub(redis.call('XADD', events, '0-*', unpack(entry, 1, size)), 3)
-  if is_large then
+  local slot = string.sub(id, 3)
+  if size > SMALL_BYTES then
     redis.call('HSET', payloads, slot, payload)
   end
   return slot
@@ -70,8 +63,9 @@ end
 -- payload it knows.
 local function resolve(events, slots, own)
   local found = {}
-  for _, slot in ipairs(slots) do
-    if slot and slot ~= own and tonumber(slot) and tonumber(slot) > 0 then
+  for i = 1, #slots do
+    local slot = slots[i]
+    if slot and slot ~= own and string.find(slot, '^%d') then
       local raw = raw_entry(events, slot)
       if raw and raw[PAYLOAD_PLACE] ~= '' then
         found[#found + 1] = slot

@@ -9,7 +9,9 @@
 local OPS_SECONDS = 3600
 
 -- The entry of a slot as a table, if this request wrote it; else nil.
-local function own_entry(events, slot, op)
+-- @deferred
+local function own_entry(...)
+  local events, slot, op = ...
   local entry = slot and read_entry(events, slot)
   if entry and entry.op == op then
     return entry
@@ -25,11 +27,18 @@ local function remember(ops, op, written, is_over)
   end
 end
 
+-- The slot, the entry and the rest of a note.
+-- @deferred
+local function noted(...)
+  local events, note = ...
+  local slot, rest = string.match(note, '^(%d+) ?(.*)$')
+  return slot, read_entry(events, slot), rest
+end
+
 -- What this request wrote, as slot, entry and the rest of the note; nil when it wrote nothing.
 local function remembered(ops, events, op)
   local note = redis.call('HGET', ops, op)
   if note then
-    local slot, rest = string.match(note, '^(%d+) ?(.*)$')
-    return slot, read_entry(events, slot), rest
+    return noted(events, note)
   end
 end

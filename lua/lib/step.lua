@@ -8,22 +8,23 @@
 -- What the events of steps have in common.
 
 -- The run of a step and the step with its name, nil for none, by one command; and how many steps
--- the run has.
+-- the run has, as text.
 local function look_at_step(run, step_id)
-  local state, record, name, count = look_at(run, step_field(step_id), name_field(step_id), 'steps')
-  local step = record and unpack_step(record) or nil
+  local found = redis.call('HMGET', run, 'status', 'spec_version', 'length', 'owed', 'queued',
+    'expired_at', step_field(step_id), name_field(step_id), 'steps')
+  local step = found[7] and unpack_step(found[7]) or nil
   if step then
-    step.name = name
+    step.name = found[8]
   end
-  return state, step, tonumber(count or '0')
+  return state_of(run, found), step, found[9] or '0'
 end
 
 -- A step that is created now, in this slot: pending, not yet attempted.
 local function new_step(at, slot, payload, spec, name)
   return {
-    status = 'pending', attempt = '0', slot = (payload == '' and '-' or '') .. slot, first = '',
-    error_slot = '', output_slot = '', spec = spec, created_at = at, started_at = '',
-    completed_at = '', updated_at = at, retry_after = '', owed = '', name = name,
+    status = 'pending', attempt = '0', slot = (payload == '' and '-' or '') .. slot, first = '-',
+    error_slot = '-', output_slot = '-', spec = spec, created_at = at, started = '-',
+    completed = '-', updated = '0', retry_after = '', owed = '', name = name,
   }
 end
 
@@ -41,28 +42,34 @@ end
 
 -- Begins an attempt of a step at a time.
 local function begin_attempt(step, at)
-  step.status, step.updated_at, step.retry_after = 'running', at, ''
-  step.attempt = string.format('%.0f', step.attempt + 1)
-  if step.started_at == '' then
-    step.started_at = at
+  step.status, step.updated, step.retry_after = 'running', distance_of(step.created_at, at), ''
+  step.attempt = string.format('%d', step.attempt + 1)
+  if step.started == '-' then
+    step.started = step.updated
   end
 end
 
--- Stores a step that an event has changed, with the length of the log, which `slot` ends.
+-- Stores a step that an event has changed, with the length of the log, which `slot` ends. Returns
+-- its record.
 local function store_step(base, at, run, run_id, state, slot, step_id, step)
-  store_run(base, at, run, run_id, state, slot, step_field(step_id), pack_step(step))
+  local record = pack_step(step)
+  store_run(base, at, run, run_id, state, slot, step_field(step_id), record)
+  return record
 end
 
--- The same of a new one, which is the `place`-th of its run.
-local function store_new_step(base, at, run, run_id, state, slot, place, step_id, step)
-  store_run(base, at, run, run_id, state, slot, step_field(step_id), pack_step(step),
+-- The same of a new one, where its run had `count` before.
+local function store_new_step(base, at, run, run_id, state, slot, count, step_id, step)
+  local record, place = pack_step(step), string.format('%d', count + 1)
+  store_run(base, at, run, run_id, state, slot, step_field(step_id), record,
     name_field(step_id), step.name, 'steps', place, 'steps:' .. place, step_id)
+  return record
 end
 
 -- The same of one that has ended. It needs no message any more, and its run, where it goes on, a
 -- wake: unless one comes along, which is seen to when that is sent.
 local function store_end_of_step(base, at, run, run_id, state, slot, step_id, step, status, outbox)
-  step.status, step.completed_at, step.updated_at = status, at, at
+  step.updated = distance_of(step.created_at, at)
+  step.status, step.completed = status, step.updated
   if not is_terminal(state.status) then
     if step.owed ~= '' then
       step.owed, state.steps_owed = '', state.steps_owed - 1
@@ -71,28 +78,30 @@ local function store_end_of_step(base, at, run, run_id, state, slot, step_id, st
       note_wake(base, at, run_id, state)
     end
   end
-  store_step(base, at, run, run_id, state, slot, step_id, step)
+  return store_step(base, at, run, run_id, state, slot, step_id, step)
 end
 
 -- What an event of a step answers: the step's record, payloads but the event's own, in `slot`,
 -- and its name; no payloads of a run whose user data is deleted.
-local function step_reply(events, state, step, slot, at, sent, resolve_data)
+local function step_reply(events, state, step, record, slot, at, sent, resolve_data)
   local found = resolve_data == 'all' and not state.expired_at
     and resolve(events, { step.slot, step.error_slot }, slot)
-  return { 'OK', slot, at, sent, { pack_step(step), found or {}, step.name } }
+  return { 'OK', slot, at, sent, { record, found or {}, step.name } }
 end
 
 -- Sends what comes along with the creation of a step, which is owed its message if that is another.
-local function send_message_along(base, at, outbox, run_id, step_id)
+-- @deferred
+local function send_message_along(...)
+  local base, at, outbox, run_id, step_id = ...
   local sent = send_along(base, at, outbox)
-  if outbox ~= '' then
-    owe_open_step(base, at, run_id, step_id)
-  end
+  owe_open_step(base, at, run_id, step_id)
   return sent
 end
 
 -- Sends what comes along with the end of a step. A run that has ended needs no wake.
-local function send_outcome_along(base, at, outbox, run_id, state)
+-- @deferred
+local function send_outcome_along(...)
+  local base, at, outbox, run_id, state = ...
   if is_terminal(state.status) then
     return (send_along(base, at, outbox))
   end
@@ -113,8 +122,26 @@ local function remembered_attempt(ops, events, op)
   end
 end
 
--- Shows a step as it was right after an event of it.
-local function show_as_it_was(step, status, at, attempt, error_slot)
-  step.status, step.updated_at, step.attempt, step.error_slot = status, at, attempt, error_slot
-  step.completed_at, step.retry_after, step.output_slot = '', '', ''
+-- The answer of an event that an earlier run of the same request has written at a time: the step as
+-- it was right after that.
+-- @deferred
+local function answer_as_it_was(...)
+  local base, outbox, events, state, step, slot, at, resolve_data, status, attempt, error_slot,
+    retry_after = ...
+  step.status, step.updated, step.attempt = status, distance_of(step.created_at, at), attempt
+  step.error_slot = error_slot == '' and '-' or error_slot
+  step.completed, step.retry_after, step.output_slot = '-', retry_after, '-'
+  return step_reply(events, state, step, pack_step(step), slot, at, sent_along(base, outbox),
+    resolve_data)
+end
+
+-- The same of an event that has ended its step, in the slot `ended`; nil where it was another
+-- request that did, or none.
+-- @deferred
+local function answer_end_again(...)
+  local base, outbox, events, op, state, step, ended, resolve_data = ...
+  local slot = ended and slot_of(ended)
+  local own = own_entry(events, slot, op)
+  return own and step_reply(events, state, step, pack_step(step), slot, own.at,
+    sent_along(base, outbox), resolve_data)
 end

@@ -15,7 +15,6 @@
 -- it finds itself. A slot has a minus where there is no payload: that of the creation of a step
 -- without input, that of an outcome behind the end of a run whose user data is deleted.
 
-local STATUSES = { p = 'pending', r = 'running', c = 'completed', f = 'failed' }
 local RECORD = '^(%l) (%d+) (%S+) (%S+) (%S+) (%S+) (%d+) (%d+) (%S+) (%S+) (%S+) (%S+) (%S+)$'
 
 -- A slot of a record without its minus; nil for none.
@@ -31,45 +30,47 @@ local function name_field(step_id)
   return 'name:' .. step_id
 end
 
--- A slot or time of a record, empty for none.
-local function given(text)
-  return text == '-' and '' or text
+-- How long after the creation of a step a time is, as its record has it. Most are none, or the
+-- same: to make numbers of text and text of numbers is what costs most about a record.
+local function distance_of(created_at, time)
+  if time == '' then
+    return '-'
+  elseif time == created_at then
+    return '0'
+  end
+  return string.format('%.0f', time - created_at)
 end
 
 local function time_of(created_at, distance)
-  return distance == '-' and '' or later(created_at, distance)
+  if distance == '-' then
+    return ''
+  elseif distance == '0' then
+    return created_at
+  end
+  return later(created_at, distance)
 end
 
-local function distance_of(created_at, time)
-  return time == '' and '-' or string.format('%.0f', tonumber(time) - tonumber(created_at))
-end
-
--- A step from its record; what it lacks is empty.
+-- A step from its record: words as they lie there, but for its status, for `retry_after` and for
+-- `owed`, which are times, empty for none.
 local function unpack_step(record)
-  local status, attempt, slot, first, error_slot, output_slot, spec, created_at, started, completed,
+  local letter, attempt, slot, first, error_slot, output_slot, spec, created_at, started, completed,
     updated, retry_after, owed = string.match(record, RECORD)
   return {
-    status = STATUSES[status], attempt = attempt, slot = slot, first = given(first),
-    error_slot = given(error_slot), output_slot = given(output_slot), spec = spec,
-    created_at = created_at, started_at = time_of(created_at, started),
-    completed_at = time_of(created_at, completed), updated_at = time_of(created_at, updated),
-    retry_after = time_of(created_at, retry_after), owed = time_of(created_at, owed),
+    status = letter == 'p' and 'pending' or letter == 'r' and 'running'
+      or letter == 'c' and 'completed' or 'failed',
+    attempt = attempt, slot = slot, first = first, error_slot = error_slot,
+    output_slot = output_slot, spec = spec, created_at = created_at, started = started,
+    completed = completed, updated = updated, retry_after = time_of(created_at, retry_after),
+    owed = time_of(created_at, owed),
   }
-end
-
-local function or_none(text)
-  return text == '' and '-' or text
 end
 
 local function pack_step(step)
   local from = step.created_at
-  return table.concat({
-    string.sub(step.status, 1, 1), step.attempt, step.slot, or_none(step.first),
-    or_none(step.error_slot), or_none(step.output_slot), step.spec, from,
-    distance_of(from, step.started_at), distance_of(from, step.completed_at),
-    distance_of(from, step.updated_at), distance_of(from, step.retry_after),
-    distance_of(from, step.owed),
-  }, ' ')
+  return string.sub(step.status, 1, 1) .. ' ' .. step.attempt .. ' ' .. step.slot .. ' '
+    .. step.first .. ' ' .. step.error_slot .. ' ' .. step.output_slot .. ' ' .. step.spec .. ' '
+    .. from .. ' ' .. step.started .. ' ' .. step.completed .. ' ' .. step.updated .. ' '
+    .. distance_of(from, step.retry_after) .. ' ' .. distance_of(from, step.owed)
 end
 
 -- A step of a run by itself; nil for none.

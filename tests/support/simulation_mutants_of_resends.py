@@ -82,7 +82,7 @@ RESENDS: Final[dict[str, Mutant]] = {
     ),
     "an end of a step that is sent again is refused": mutant(
         "events/step_completed",
-        ("if not own then", "if true then"),
+        ("return answer_end_again(", "return refusal or answer_end_again("),
         seed=10,
         operations=20,
         says="OK, and then None",
