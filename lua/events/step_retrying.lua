@@ -31,7 +31,8 @@ local slot = append(events, payloads, 'step_retrying', at, spec_version, op, cor
   occurred_at, data, keeps and payload or '')
 
 -- Change the step.
-step.status, step.retry_after, step.updated = 'pending', retry_after, distance_of(step.created_at, at)
+step.status, step.retry_after = 'pending', retry_after
+step.updated = distance_of(step.created_at, at)
 step.error_slot = keeps and slot or '-' .. slot
 remember_attempt(ops, op, slot, step, is_terminal(state.status))
 local record = store_step(base, at, run, run_id, state, slot, correlation_id, step)

@@ -20,15 +20,11 @@ local is_lazy = creates ~= ''
 
 -- Refuse, unless this request itself has started the attempt.
 if step and (is_lazy or step.attempt ~= '0') then
-  local written, own, attempt, error_slot = step.first, nil, '1', '-'
-  if is_lazy then
-    local created = slot_of(step.slot)
-    written, own = later(created, 1), own_entry(events, created, op)
-  else
-    own = written ~= '-' and own_entry(events, written, op)
-    if not own then
-      written, own, attempt, error_slot = remembered_attempt(ops, events, op)
-    end
+  local begun = is_lazy and slot_of(step.slot) or step.first
+  local own = begun ~= '-' and own_entry(events, begun, op)
+  local written, attempt, error_slot = is_lazy and later(begun, 1) or begun, '1', '-'
+  if not own and not is_lazy then
+    written, own, attempt, error_slot = remembered_attempt(ops, events, op)
   end
   if own then
     return answer_as_it_was(base, outbox, events, state, step, written, own.at, resolve_data,

@@ -21,8 +21,8 @@ local function is_live(base, run_id)
   return status and not is_terminal(status)
 end
 
--- The field `owed` of a run whose debts have changed, as it is to be stored; and enters the run into
--- the index, or takes it out.
+-- The field `owed` of a run whose debts have changed, as it is to be stored; and enters the run
+-- into the index, or takes it out.
 -- @deferred
 local function change_debts(...)
   local base, at, run_id, state = ...

@@ -29,7 +29,7 @@ end
 
 -- The slot, the entry and the rest of a note.
 -- @deferred
-local function noted(...)
+local function read_note(...)
   local events, note = ...
   local slot, rest = string.match(note, '^(%d+) ?(.*)$')
   return slot, read_entry(events, slot), rest
@@ -39,6 +39,6 @@ end
 local function remembered(ops, events, op)
   local note = redis.call('HGET', ops, op)
   if note then
-    return noted(events, note)
+    return read_note(events, note)
   end
 end

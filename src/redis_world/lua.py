@@ -16,8 +16,10 @@ code, so that neither the Lua nor the Python side ever counts positions. Files u
 `lib/` declare local functions and constants only, and are pasted in front of the script, each
 once, behind those that it includes itself. What the script has no way to reach is left out, its
 lines empty: the server would make a closure of each function at every call. For the same reason
-what only a function below a line `-- @deferred` reaches is moved into it: most calls of the script
-do not get there.
+a function below a line `-- @deferred` is made where it is called, in front of the statement that
+calls it, which begins on the line of the call: most calls of the script do not get there. What is
+reached only by way of such functions goes into them. Where several of them reach it each has its
+own; not so of what is no function and not in capitals, which is one variable for all of the script.
 
 A script that applies the events of others calls their own scripts. A line `-- @event
 events/step_created` makes a function of that file, `step_created`. Its parameters are what the
@@ -33,6 +35,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -50,11 +53,15 @@ _UNWAITED = "-- @unwaited"
 _DEFERRED = "-- @deferred"
 _MARKER = "-- file: "
 _ARGUMENTS = "-- arguments"
+# What is made where it is called has names of its own for what its caller has names for, too.
+_SHADOWS = ("-- luacheck: push", "-- luacheck: ignore 43")
+_SHADOWS_NO_MORE = "-- luacheck: pop"
 _DECLARATION = re.compile(r"^--\s*(KEYS|ARGV|Returns):\s*(.*)$")
 _NAME = re.compile(r"^[a-z][a-z0-9_]*(\.\.\.)?$")
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
-_TOP_LEVEL = re.compile(r"^local (?:function )?(?P<names>\w+(?: *, *\w+)*)")
+_WORD = re.compile(r"(?<![\w)\]]\.)\b[A-Za-z_]\w*")
+"""Names, but not those of fields: `string.find` is no `find`."""
+_TOP_LEVEL = re.compile(r"^local (?P<function>function )?(?P<names>\w+(?: *, *\w+)*)")
 
 _RESEND = "resend"
 
@@ -239,21 +246,23 @@ class ScriptLibrary:
             self._resolve(each, (name,), parts)
             events[each] = parts.pop(each)
         lines = [f"local {key} = KEYS[{i}]" for i, key in enumerate(keys, 1)]
-        lines += [f"local {arg} = ARGV[{i}]" for i, arg in enumerate(args, 1)]
+        lines += _unpacked(args)
         if tail is not None:
             # A loop: unpack ends where Lua's stack does, at some thousands.
             first = len(args) + 1
             lines.append(f"local {tail} = {{}}")
             lines.append(f"for i = {first}, #ARGV do {tail}[i - {first - 1}] = ARGV[i] end")
+        libraries = _Libraries(parts, "\n".join([own, *events.values()]))
         for each, text in events.items():
-            lines += _as_function(each, text, keys, {*args, tail})
+            body = libraries.with_deferred(each, text.rstrip().split("\n"))
+            lines += _as_function(each, text, body, keys, {*args, tail})
         source = "\n".join(
             [
-                *_paste(parts, "\n".join([own, *events.values()])),
+                *libraries.in_front(),
                 _ARGUMENTS,
                 *lines,
                 f"{_MARKER}{name}",
-                own.rstrip(),
+                *libraries.with_deferred(name, own.rstrip().split("\n")),
                 "",
             ]
         )
@@ -278,6 +287,8 @@ class _Declaration:
     end: int
     words: frozenset[str]
     is_deferred: bool
+    is_state: bool
+    """Whether it is neither a function nor a constant, whose name is in capitals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +314,10 @@ def _library(name: str, text: str) -> _Library:
         else:
             names = tuple(each.strip() for each in match["names"].split(","))
             is_deferred = _DEFERRED in lines[max(0, first - 1) : first]
-            library.declarations.append(_Declaration(name, names, first, end, words, is_deferred))
+            is_state = match["function"] is None and not match["names"].isupper()
+            library.declarations.append(
+                _Declaration(name, names, first, end, words, is_deferred, is_state)
+            )
         first = end
     return library
 
@@ -324,51 +338,88 @@ class _Libraries:
         for found in self.all:
             for name in found.names:
                 self._named.setdefault(name, []).append(found)
+        self._there, self._deferred = self._place()
 
-    def reached(self, *, not_by: _Declaration | None = None) -> set[_Declaration]:
-        """What the script reaches, in some way that does not lead through one of them."""
+    def in_front(self) -> Iterator[str]:
+        """The libraries, with empty lines for what the script has elsewhere or not at all."""
+        for name, lines in self.lines.items():
+            done = 0
+            yield f"{_MARKER}{name}"
+            for each in self.all:
+                if each.library == name:
+                    yield from lines[done : each.first]
+                    if each in self._there:
+                        yield from self.with_deferred(name, lines, each.first, each.end)
+                    else:
+                        yield from [""] * (each.end - each.first)
+                    done = each.end
+            yield from lines[done:]
+
+    def with_deferred(
+        self, name: str, lines: list[str], first: int = 0, end: int | None = None
+    ) -> Iterator[str]:
+        """Lines of a file, with what is deferred in front of the first call of it in its block."""
+        indents: dict[str, int] = {}
+        for place, line in enumerate(lines[first:end], first):
+            code = line.lstrip()
+            if code and not code.startswith("--"):
+                indent = len(line) - len(code)
+                indents = {each: its for each, its in indents.items() if its <= indent}
+                for called in _WORD.findall(line):
+                    if called in self._deferred and called not in indents:
+                        indents[called] = indent
+                        yield from self._definition(called)
+                        yield f"{_MARKER}{name}:{place + 1}"
+            yield line
+
+    def _definition(self, name: str) -> Iterator[str]:
+        """A deferred function; what it alone needs stands behind its first line, its head."""
+        deferred, *own = self._deferred[name]
+        lines = self.lines[deferred.library]
+        yield from _SHADOWS
+        yield f"{_MARKER}{deferred.library}:{deferred.first + 1}"
+        yield lines[deferred.first]
+        for each in own:
+            yield f"{_MARKER}{each.library}:{each.first + 1}"
+            yield from self.lines[each.library][each.first : each.end]
+        yield f"{_MARKER}{deferred.library}:{deferred.first + 2}"
+        yield from lines[deferred.first + 1 : deferred.end]
+        yield _SHADOWS_NO_MORE
+
+    def _place(self) -> tuple[set[_Declaration], dict[str, tuple[_Declaration, ...]]]:
+        """What stands in front of the script; and what goes into each that is deferred."""
+        there = self._follow(self._roots, set(), into_deferred=False)
+        while True:
+            at_hand = {each for each in there if not each.is_deferred}
+            behind = {
+                each: self._follow([each.words], {*at_hand, each}, into_deferred=True)
+                for each in there - at_hand
+            }
+            # What is no function and no constant is one thing, whoever reaches it.
+            several = Counter(each for own in behind.values() for each in own if each.is_state)
+            shared = {each for each, times in several.items() if times > 1}
+            if not shared:
+                break
+            words = [each.words for each in shared]
+            there |= shared | self._follow(words, there, into_deferred=False)
+        return at_hand, {
+            each.names[0]: (each, *(one for one in self.all if one in own))
+            for each, own in behind.items()
+        }
+
+    def _follow(
+        self, words: Iterable[frozenset[str]], known: set[_Declaration], *, into_deferred: bool
+    ) -> set[_Declaration]:
         found: set[_Declaration] = set()
-        to_follow = [*self._roots]
+        to_follow = [*words]
         while to_follow:
             for word in to_follow.pop():
                 for each in self._named.get(word, ()):
-                    if each not in found:
+                    if each not in found and each not in known:
                         found.add(each)
-                        if each is not not_by:
+                        if into_deferred or not each.is_deferred:
                             to_follow.append(each.words)
         return found
-
-
-def _paste(texts: Mapping[str, str], script: str) -> Iterator[str]:
-    """Libraries as they stand in front of a script, with empty lines for what is not there."""
-    libraries = _Libraries(texts, script)
-    left = libraries.reached()
-    moved: dict[_Declaration, list[_Declaration]] = {}
-    # From behind: one that another one alone reaches is moved there, and no longer special.
-    for deferred in reversed([each for each in libraries.all if each.is_deferred]):
-        if deferred in left:
-            alone = left - libraries.reached(not_by=deferred)
-            moved[deferred] = [each for each in libraries.all if each in alone]
-            left -= alone
-    for name, lines in libraries.lines.items():
-        yield f"{_MARKER}{name}"
-        done = 0
-        for each in libraries.all:
-            if each.library != name:
-                continue
-            if each not in left:
-                yield from lines[done : each.first]
-                yield from [""] * (each.end - each.first)
-                done = each.end
-            elif each in moved:
-                # They stand behind its first line, which is its head.
-                done, begun = each.first + 1, done
-                yield from lines[begun:done]
-                for own in moved[each]:
-                    yield f"{_MARKER}{own.library}:{own.first + 1}"
-                    yield from libraries.lines[own.library][own.first : own.end]
-                yield f"{_MARKER}{name}:{done + 1}"
-        yield from lines[done:]
 
 
 def origins(source: str) -> Iterator[tuple[str, int] | None]:
@@ -378,7 +429,7 @@ def origins(source: str) -> Iterator[tuple[str, int] | None]:
     """
     place: tuple[str, int] | None = None
     for text in source.splitlines():
-        if text == _ARGUMENTS:
+        if text in {_ARGUMENTS, *_SHADOWS, _SHADOWS_NO_MORE}:
             place = None
         if text.startswith(_MARKER):
             name, _, line = text.removeprefix(_MARKER).partition(":")
@@ -438,8 +489,16 @@ def _matches(pattern: re.Pattern[str], text: str) -> Sequence[str]:
     return [match[1] for line in text.splitlines() if (match := pattern.match(line))]
 
 
+def _unpacked(names: Sequence[str]) -> Iterator[str]:
+    """Lines that name arguments, all by one call: to look each of them up takes longer."""
+    if names:
+        yield f"local {names[0]}"
+        yield from (f"  , {name}" for name in names[1:])
+        yield f"  = unpack(ARGV, 1, {len(names)})"
+
+
 def _as_function(
-    name: str, text: str, keys: Iterable[str], others: set[str | None]
+    name: str, text: str, body: Iterable[str], keys: Iterable[str], others: set[str | None]
 ) -> Iterator[str]:
     """The script of an event as a function of what its caller does not name."""
     _, declared = _parse_header(name, text)
@@ -456,7 +515,7 @@ def _as_function(
     yield from (f"  {arg}" for arg in parameters[-1:])
     yield ")"
     yield f"{_MARKER}{name}"
-    yield text.rstrip()
+    yield from body
     yield _ARGUMENTS
     yield "end"
 
