@@ -26,9 +26,13 @@ local slot = append(events, payloads, 'step_completed', at, spec_version, op, co
 
 -- Change the step.
 step.output_slot = keeps and slot or '-' .. slot
-local record = store_end_of_step(base, at, run, run_id, state, slot, correlation_id, step,
-  'completed', outbox)
+end_step(base, at, run_id, state, step, 'completed', outbox)
+local record = record_of(step)
+store_run(base, at, run, run_id, state, slot, 'step:' .. correlation_id, record)
 
 -- Wake the run.
-local sent = outbox ~= '' and send_outcome_along(base, at, outbox, run_id, state) or ''
+local sent = ''
+if outbox ~= '' then
+  sent = send_outcome_along(base, at, outbox, run_id, state)
+end
 return step_reply(events, state, step, record, slot, at, sent, resolve_data)

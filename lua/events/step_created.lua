@@ -14,10 +14,12 @@ local at = now()
 local state, step, count = look_at_step(run, correlation_id)
 
 -- Refuse, unless this request itself has created the step that refuses it.
-local written = step and slot_of(step.slot)
-local own = step and own_entry(events, written, op)
-if own then
-  return { 'OK', written, own.at, sent_along(base, outbox) }
+if step then
+  local written = slot_of(step.slot)
+  local own = own_entry(events, written, op)
+  if own then
+    return { 'OK', written, own.at, sent_along(base, outbox) }
+  end
 end
 local refusal = refuse_run(state)
   or is_terminal(state.status) and { 'RUN_TERMINAL', state.status }
@@ -34,10 +36,14 @@ local slot = append(events, payloads, 'step_created', at, spec_version, op, corr
 -- Change: the step is there, and is owed its message where none comes along.
 local created = new_step(at, slot, payload, spec_version, step_name)
 if outbox == '' then
-  note_step(base, at, run_id, state, correlation_id, created)
+  note_step(base, run_id, state, correlation_id, created)
 end
-store_new_step(base, at, run, run_id, state, slot, count, correlation_id, created)
+store_new_step(base, at, run, run_id, state, slot, count, correlation_id, created,
+  record_of(created))
 
 -- Send.
-local sent = outbox ~= '' and send_message_along(base, at, outbox, run_id, correlation_id) or ''
+local sent = ''
+if outbox ~= '' then
+  sent = send_message_along(base, at, outbox, run_id, correlation_id)
+end
 return { 'OK', slot, at, sent }

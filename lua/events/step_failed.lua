@@ -28,9 +28,13 @@ local slot = append(events, payloads, 'step_failed', at, spec_version, op, corre
 
 -- Change the step.
 step.error_slot = keeps and slot or '-' .. slot
-local record = store_end_of_step(base, at, run, run_id, state, slot, correlation_id, step,
-  'failed', outbox)
+end_step(base, at, run_id, state, step, 'failed', outbox)
+local record = record_of(step)
+store_run(base, at, run, run_id, state, slot, 'step:' .. correlation_id, record)
 
 -- Wake the run.
-local sent = outbox ~= '' and send_outcome_along(base, at, outbox, run_id, state) or ''
+local sent = ''
+if outbox ~= '' then
+  sent = send_outcome_along(base, at, outbox, run_id, state)
+end
 return step_reply(events, state, step, record, slot, at, sent, resolve_data)

@@ -31,10 +31,14 @@ local slot = append(events, payloads, 'step_retrying', at, spec_version, op, cor
   occurred_at, data, keeps and payload or '')
 
 -- Change the step.
-step.status, step.retry_after = 'pending', retry_after
+step.status, step.retry_after = 'pending', distance_of(step.created_at, retry_after)
 step.updated = distance_of(step.created_at, at)
 step.error_slot = keeps and slot or '-' .. slot
 remember_attempt(ops, op, slot, step, is_terminal(state.status))
-local record = store_step(base, at, run, run_id, state, slot, correlation_id, step)
-local sent = outbox ~= '' and send_along(base, at, outbox) or ''
+local record = record_of(step)
+store_run(base, at, run, run_id, state, slot, 'step:' .. correlation_id, record)
+local sent = ''
+if outbox ~= '' then
+  sent = send_along(base, at, outbox)
+end
 return step_reply(events, state, step, record, slot, at, sent, resolve_data)

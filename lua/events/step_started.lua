@@ -22,8 +22,10 @@ local is_lazy = creates ~= ''
 if step and (is_lazy or step.attempt ~= '0') then
   local begun = is_lazy and slot_of(step.slot) or step.first
   local own = begun ~= '-' and own_entry(events, begun, op)
-  local written, attempt, error_slot = is_lazy and later(begun, 1) or begun, '1', '-'
-  if not own and not is_lazy then
+  local written, attempt, error_slot = begun, '1', '-'
+  if is_lazy then
+    written = string.format('%d', begun + 1)
+  elseif not own then
     written, own, attempt, error_slot = remembered_attempt(ops, events, op)
   end
   if own then
@@ -40,7 +42,7 @@ elseif is_lazy then
     or is_full(state, max_events) and { 'LOG_FULL' }
 else
   -- On a finished run no work begins, before anything else is looked at.
-  local wait = step and step.retry_after ~= '' and step.retry_after - at or 0
+  local wait = step and step.retry_after ~= '-' and step.created_at + step.retry_after - at or 0
   refusal = is_terminal(state.status) and { 'RUN_EXPIRED', state.status }
     or not step and { 'STEP_NOT_FOUND' }
     or is_terminal(step.status) and { 'STEP_TERMINAL', step.status }
@@ -61,17 +63,25 @@ local slot = append(events, payloads, 'step_started', at, spec_version, op, corr
 
 -- Change the step. Its first start finds itself by its slot, a later one by its request.
 local is_first = step.attempt == '0' and step.error_slot == '-'
-begin_attempt(step, at)
-local record
-if is_lazy then
-  record = store_new_step(base, at, run, run_id, state, slot, count, correlation_id, step)
-else
-  if is_first then
-    step.first = slot
-  else
-    remember_attempt(ops, op, slot, step)
-  end
-  record = store_step(base, at, run, run_id, state, slot, correlation_id, step)
+step.attempt = string.format('%d', step.attempt + 1)
+step.status, step.updated, step.retry_after = 'running', distance_of(step.created_at, at), '-'
+if step.started == '-' then
+  step.started = step.updated
 end
-local sent = outbox ~= '' and send_along(base, at, outbox) or ''
+if is_first and not is_lazy then
+  step.first = slot
+end
+local record = record_of(step)
+if is_lazy then
+  store_new_step(base, at, run, run_id, state, slot, count, correlation_id, step, record)
+else
+  store_run(base, at, run, run_id, state, slot, 'step:' .. correlation_id, record)
+end
+if not is_first then
+  remember_attempt(ops, op, slot, step)
+end
+local sent = ''
+if outbox ~= '' then
+  sent = send_along(base, at, outbox)
+end
 return step_reply(events, state, step, record, slot, at, sent, resolve_data)

@@ -68,13 +68,19 @@ local function store_run(base, at, run, run_id, state, slot, ...)
 end
 
 -- Whether there is a wake of the run that was not delivered yet.
-local function has_wake(base, run_id, state)
-  return state.queued and redis.call('HEXISTS', run_queue_key(base, run_id), 'wake') == 1
+-- @deferred
+local function has_wake(...)
+  local base, run_id = ...
+  return redis.call('HEXISTS', run_queue_key(base, run_id), 'wake') == 1
 end
 
 -- Notes that a run is owed a wake, to be stored by the caller; unless one lies there already.
 local function note_wake(base, at, run_id, state)
-  if state.wake_owed == '' and not has_wake(base, run_id, state) then
+  local is_there = state.wake_owed ~= ''
+  if state.queued and not is_there then
+    is_there = has_wake(base, run_id)
+  end
+  if not is_there then
     state.wake_owed = at
   end
 end
@@ -95,16 +101,24 @@ local function forgive_wake(base, at, run_id)
   end
 end
 
+-- @deferred
+local function finds_message(...)
+  local base, run_id, step_id = ...
+  return redis.call('HEXISTS', run_queue_key(base, run_id), 'step:' .. step_id) == 1
+end
+
 -- Whether a step has an outstanding message.
 local function has_message(base, run_id, state, step_id)
-  return state.queued
-    and redis.call('HEXISTS', run_queue_key(base, run_id), 'step:' .. step_id) == 1
+  if state.queued then
+    return finds_message(base, run_id, step_id)
+  end
+  return false
 end
 
 -- Notes that a new step is owed its message, to be stored by the caller; unless it was sent before.
-local function note_step(base, at, run_id, state, step_id, step)
+local function note_step(base, run_id, state, step_id, step)
   if not has_message(base, run_id, state, step_id) then
-    step.owed, state.steps_owed = at, state.steps_owed + 1
+    step.owed, state.steps_owed = '0', state.steps_owed + 1
   end
 end
 

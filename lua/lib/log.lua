@@ -66,7 +66,9 @@ local function resolve(events, slots, own)
   for i = 1, #slots do
     local slot = slots[i]
     if slot and slot ~= own and string.find(slot, '^%d') then
-      local raw = raw_entry(events, slot)
+      local id = '0-' .. slot
+      local entry = redis.call('XRANGE', events, id, id)[1]
+      local raw = entry and entry[2]
       if raw and raw[PAYLOAD_PLACE] ~= '' then
         found[#found + 1] = slot
         found[#found + 1] = raw[PAYLOAD_PLACE]

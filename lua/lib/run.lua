@@ -13,11 +13,13 @@ end
 -- The runs that this script has looked at, by their keys.
 local looked_at = {}
 
--- A run as it is judged, from the fields of it that `look_at` asks for first. `length` is the last
--- slot of its log, `wake_owed` and `steps_owed` are what lib/debt tells of, beside what of that is
--- stored; `queued` is there once it has had a message, and `expired_at` once its user data is
--- deleted.
-local function state_of(run, found)
+-- A run as it is judged, and the values of further fields: all that an event looks at, by one
+-- command. `length` is the last slot of its log, `wake_owed` and `steps_owed` are what lib/debt
+-- tells of, beside what of that is stored; `queued` is there once it has had a message, and
+-- `expired_at` once its user data is deleted.
+local function look_at(run, ...)
+  local found = redis.call('HMGET', run, 'status', 'spec_version', 'length', 'owed', 'queued',
+    'expired_at', ...)
   local wake_owed, steps_owed = '', 0
   if found[4] and found[4] ~= '' then
     wake_owed, steps_owed = string.match(found[4], '^(%d*) (%d+)$')
@@ -29,14 +31,7 @@ local function state_of(run, found)
     stored_steps = steps_owed, queued = found[5], expired_at = found[6],
   }
   looked_at[run] = state
-  return state
-end
-
--- A run, and the values of further fields: all that an event looks at, by one command.
-local function look_at(run, ...)
-  local found = redis.call('HMGET', run, 'status', 'spec_version', 'length', 'owed', 'queued',
-    'expired_at', ...)
-  return state_of(run, found), unpack(found, 7)
+  return state, unpack(found, 7)
 end
 
 -- The reply that refuses an event of a run which is missing, or of no version that is read here;

@@ -10,22 +10,31 @@
 -- The run of a step and the step with its name, nil for none, by one command; and how many steps
 -- the run has, as text.
 local function look_at_step(run, step_id)
-  local found = redis.call('HMGET', run, 'status', 'spec_version', 'length', 'owed', 'queued',
-    'expired_at', step_field(step_id), name_field(step_id), 'steps')
-  local step = found[7] and unpack_step(found[7]) or nil
+  local state, record, name, count = look_at(run, 'step:' .. step_id, 'name:' .. step_id, 'steps')
+  local step = record and words_of(record) or nil
   if step then
-    step.name = found[8]
+    step.name = name
   end
-  return state_of(run, found), step, found[9] or '0'
+  return state, step, count or '0'
 end
 
 -- A step that is created now, in this slot: pending, not yet attempted.
+-- @deferred
 local function new_step(at, slot, payload, spec, name)
   return {
     status = 'pending', attempt = '0', slot = (payload == '' and '-' or '') .. slot, first = '-',
     error_slot = '-', output_slot = '-', spec = spec, created_at = at, started = '-',
-    completed = '-', updated = '0', retry_after = '', owed = '', name = name,
+    completed = '-', updated = '0', retry_after = '-', owed = '-', name = name,
   }
+end
+
+-- Stores a new step, where its run had `count` before, with the length of the log, which `slot`
+-- ends.
+-- @deferred
+local function store_new_step(base, at, run, run_id, state, slot, count, step_id, step, record)
+  local place = string.format('%d', count + 1)
+  store_run(base, at, run, run_id, state, slot, 'step:' .. step_id, record,
+    'name:' .. step_id, step.name, 'steps', place, 'steps:' .. place, step_id)
 end
 
 -- The reply that refuses an outcome of a step, or nil where it is recorded: on a finished run only
@@ -40,45 +49,19 @@ local function refuse_outcome(state, step)
   end
 end
 
--- Begins an attempt of a step at a time.
-local function begin_attempt(step, at)
-  step.status, step.updated, step.retry_after = 'running', distance_of(step.created_at, at), ''
-  step.attempt = string.format('%d', step.attempt + 1)
-  if step.started == '-' then
-    step.started = step.updated
-  end
-end
-
--- Stores a step that an event has changed, with the length of the log, which `slot` ends. Returns
--- its record.
-local function store_step(base, at, run, run_id, state, slot, step_id, step)
-  local record = pack_step(step)
-  store_run(base, at, run, run_id, state, slot, step_field(step_id), record)
-  return record
-end
-
--- The same of a new one, where its run had `count` before.
-local function store_new_step(base, at, run, run_id, state, slot, count, step_id, step)
-  local record, place = pack_step(step), string.format('%d', count + 1)
-  store_run(base, at, run, run_id, state, slot, step_field(step_id), record,
-    name_field(step_id), step.name, 'steps', place, 'steps:' .. place, step_id)
-  return record
-end
-
--- The same of one that has ended. It needs no message any more, and its run, where it goes on, a
--- wake: unless one comes along, which is seen to when that is sent.
-local function store_end_of_step(base, at, run, run_id, state, slot, step_id, step, status, outbox)
+-- Ends a step. It needs no message any more, and its run, where it goes on, a wake: unless one
+-- comes along, which is seen to when that is sent.
+local function end_step(base, at, run_id, state, step, status, outbox)
   step.updated = distance_of(step.created_at, at)
   step.status, step.completed = status, step.updated
   if not is_terminal(state.status) then
-    if step.owed ~= '' then
-      step.owed, state.steps_owed = '', state.steps_owed - 1
+    if step.owed ~= '-' then
+      step.owed, state.steps_owed = '-', state.steps_owed - 1
     end
     if outbox == '' then
       note_wake(base, at, run_id, state)
     end
   end
-  return store_step(base, at, run, run_id, state, slot, step_id, step)
 end
 
 -- What an event of a step answers: the step's record, payloads but the event's own, in `slot`,
@@ -109,13 +92,17 @@ local function send_outcome_along(...)
 end
 
 -- Notes the request of an event that a step may have many of, with what later ones change.
-local function remember_attempt(ops, op, slot, step, is_over)
+-- @deferred
+local function remember_attempt(...)
+  local ops, op, slot, step, is_over = ...
   remember(ops, op, slot .. ' ' .. step.attempt .. ' ' .. step.error_slot, is_over)
 end
 
 -- The slot and the entry that such a request has written, with the step's attempt and the slot of
 -- its error at that time; nil for none.
-local function remembered_attempt(ops, events, op)
+-- @deferred
+local function remembered_attempt(...)
+  local ops, events, op = ...
   local slot, own, rest = remembered(ops, events, op)
   if own then
     return slot, own, string.match(rest, '^(%d+) (%-?%d*)$')
@@ -130,8 +117,9 @@ local function answer_as_it_was(...)
     retry_after = ...
   step.status, step.updated, step.attempt = status, distance_of(step.created_at, at), attempt
   step.error_slot = error_slot == '' and '-' or error_slot
-  step.completed, step.retry_after, step.output_slot = '-', retry_after, '-'
-  return step_reply(events, state, step, pack_step(step), slot, at, sent_along(base, outbox),
+  step.completed, step.output_slot = '-', '-'
+  step.retry_after = distance_of(step.created_at, retry_after)
+  return step_reply(events, state, step, record_of(step), slot, at, sent_along(base, outbox),
     resolve_data)
 end
 
@@ -142,6 +130,6 @@ local function answer_end_again(...)
   local base, outbox, events, op, state, step, ended, resolve_data = ...
   local slot = ended and slot_of(ended)
   local own = own_entry(events, slot, op)
-  return own and step_reply(events, state, step, pack_step(step), slot, own.at,
+  return own and step_reply(events, state, step, record_of(step), slot, own.at,
     sent_along(base, outbox), resolve_data)
 end

@@ -18,6 +18,7 @@
 local RECORD = '^(%l) (%d+) (%S+) (%S+) (%S+) (%S+) (%d+) (%d+) (%S+) (%S+) (%S+) (%S+) (%S+)$'
 
 -- A slot of a record without its minus; nil for none.
+-- @deferred
 local function slot_of(text)
   return string.match(text, '%d+')
 end
@@ -30,8 +31,8 @@ local function name_field(step_id)
   return 'name:' .. step_id
 end
 
--- How long after the creation of a step a time is, as its record has it. Most are none, or the
--- same: to make numbers of text and text of numbers is what costs most about a record.
+-- How long after the creation of a step a time is, as its record has it. To make numbers of text
+-- and text of numbers is what costs most about a record.
 local function distance_of(created_at, time)
   if time == '' then
     return '-'
@@ -41,18 +42,8 @@ local function distance_of(created_at, time)
   return string.format('%.0f', time - created_at)
 end
 
-local function time_of(created_at, distance)
-  if distance == '-' then
-    return ''
-  elseif distance == '0' then
-    return created_at
-  end
-  return later(created_at, distance)
-end
-
--- A step from its record: words as they lie there, but for its status, for `retry_after` and for
--- `owed`, which are times, empty for none.
-local function unpack_step(record)
+-- A step as the words of its record; its status in full.
+local function words_of(record)
   local letter, attempt, slot, first, error_slot, output_slot, spec, created_at, started, completed,
     updated, retry_after, owed = string.match(record, RECORD)
   return {
@@ -60,17 +51,31 @@ local function unpack_step(record)
       or letter == 'c' and 'completed' or 'failed',
     attempt = attempt, slot = slot, first = first, error_slot = error_slot,
     output_slot = output_slot, spec = spec, created_at = created_at, started = started,
-    completed = completed, updated = updated, retry_after = time_of(created_at, retry_after),
-    owed = time_of(created_at, owed),
+    completed = completed, updated = updated, retry_after = retry_after, owed = owed,
   }
 end
 
-local function pack_step(step)
-  local from = step.created_at
+local function record_of(step)
   return string.sub(step.status, 1, 1) .. ' ' .. step.attempt .. ' ' .. step.slot .. ' '
     .. step.first .. ' ' .. step.error_slot .. ' ' .. step.output_slot .. ' ' .. step.spec .. ' '
-    .. from .. ' ' .. step.started .. ' ' .. step.completed .. ' ' .. step.updated .. ' '
-    .. distance_of(from, step.retry_after) .. ' ' .. distance_of(from, step.owed)
+    .. step.created_at .. ' ' .. step.started .. ' ' .. step.completed .. ' ' .. step.updated .. ' '
+    .. step.retry_after .. ' ' .. step.owed
+end
+
+-- The same for the queue, with the time since when the step is owed its message as `owed`, empty
+-- for none.
+local function unpack_step(record)
+  local step = words_of(record)
+  step.owed = step.owed ~= '-' and later(step.created_at, step.owed) or ''
+  return step
+end
+
+local function pack_step(step)
+  local owed = step.owed
+  step.owed = distance_of(step.created_at, owed)
+  local record = record_of(step)
+  step.owed = owed
+  return record
 end
 
 -- A step of a run by itself; nil for none.

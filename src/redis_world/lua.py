@@ -63,6 +63,9 @@ _WORD = re.compile(r"(?<![\w)\]]\.)\b[A-Za-z_]\w*")
 """Names, but not those of fields: `string.find` is no `find`."""
 _TOP_LEVEL = re.compile(r"^local (?P<function>function )?(?P<names>\w+(?: *, *\w+)*)")
 
+_GOES_ON = re.compile(r"(?:and|or|not|then|elseif|until)\b|\W")
+"""Of a line that goes on with a statement of another line, as far as that can be seen."""
+
 _RESEND = "resend"
 
 Argument = str | bytes | int | float
@@ -367,6 +370,11 @@ class _Libraries:
                 indents = {each: its for each, its in indents.items() if its <= indent}
                 for called in _WORD.findall(line):
                     if called in self._deferred and called not in indents:
+                        if _GOES_ON.match(code):
+                            raise ScriptError(
+                                f"{name}:{place + 1}: the statement that calls {called}, which is"
+                                " deferred, has to begin on this line"
+                            )
                         indents[called] = indent
                         yield from self._definition(called)
                         yield f"{_MARKER}{name}:{place + 1}"

@@ -260,7 +260,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "step_created leaves no debt": mutant(
         "events/step_created",
-        ("  note_step(base, at, run_id, state, correlation_id, created)\n", ""),
+        ("  note_step(base, run_id, state, correlation_id, created)\n", ""),
         seed=0,
         operations=20,
         says="nobody will run it",
