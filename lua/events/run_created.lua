@@ -28,23 +28,21 @@ local MAX_AGE, MAX_AHEAD = 24 * 60 * 60 * 1000, 5 * 60 * 1000
 local at = now()
 local state = look_at(run)
 
-local function is_of_another_time()
-  local age = id_time ~= '' and tonumber(at) - tonumber(id_time) or 0
-  return age > MAX_AGE or age < -MAX_AHEAD
-end
-
 -- Refuse, unless this request itself has created the run that refuses it. One that is being removed
 -- is there until nothing is left of it.
-local own = state.status and own_entry(events, '1', op)
-if own then
-  return { 'OK', '1', own.at, sent_along(base, outbox),
-    read_run(run, attributes, events, resolve_data), is_left(base, 'keep', run_id) }
+if state.status then
+  local own = own_entry(events, '1', op)
+  if own then
+    local row, sent = read_run(run, attributes, events, resolve_data), sent_along(base, outbox)
+    return { 'OK', '1', own.at, sent, row, is_left_to_keep(base, run_id) }
+  end
+  return { 'CONFLICT' }
 end
-local refusal = state.status and { 'CONFLICT' }
-  or is_of_another_time() and { 'RUN_ID_AGE', at }
-  or is_removing(base, run_id) and { 'CONFLICT' }
-if refusal then
-  return refusal
+local age = id_time ~= '' and at - id_time or 0
+if age > MAX_AGE or age < -MAX_AHEAD then
+  return { 'RUN_ID_AGE', at }
+elseif is_removing(base, run_id) then
+  return { 'CONFLICT' }
 end
 
 -- Append and create.
@@ -64,5 +62,5 @@ local left = keep_streams_of_new(base, at, run_id)
 
 -- Wake it: by the message that came along, or, without one, by the sweeper.
 local sent = send_wake_along(base, at, outbox, run_id)
-park_new(base, at, run_id, outstanding, outbox)
+park_new(base, at, run, run_id, outstanding, outbox)
 return { 'OK', '1', at, sent, { row, {}, attribute_pairs }, left }

@@ -25,32 +25,27 @@
 local at = now()
 local state, row, started = look_at_run(run, 'started_slot')
 
--- The run as it is now, which is what this event has made of it, or has found.
-local function reply_of(status, slot, time, sent, left)
-  return { status, slot, time, sent,
-    run_reply(row, redis.call('HGETALL', attributes), events, resolve_data), left }
-end
-
-local function refuse_creation()
-  return creates == '' and { 'RUN_NOT_FOUND' }
-    or is_removing(base, run_id) and { 'RUN_EXPIRED', 'removed' }
-end
-
-local function refuse_start()
-  return refuse_run(state) or is_terminal(state.status) and { 'RUN_EXPIRED', state.status }
-end
-
 -- Refuse, unless this request itself has started the run. One that runs already is as it is to be.
-local own = started and own_entry(events, started, op)
-if own then
-  return reply_of('OK', started, own.at, sent_along(base, outbox), is_left(base, 'keep', run_id))
+local before, refusal = state.status
+if started then
+  local own = own_entry(events, started, op)
+  if own then
+    local shown = run_reply(row, redis.call('HGETALL', attributes), events, resolve_data)
+    local sent = sent_along(base, outbox)
+    return { 'OK', started, own.at, sent, shown, is_left_to_keep(base, run_id) }
+  end
 end
-local before = state.status
-local refusal = (before and refuse_start or refuse_creation)()
+if before then
+  refusal = refuse_run(state) or is_terminal(before) and { 'RUN_EXPIRED', before }
+else
+  refusal = refuse_creation(base, run_id, creates)
+end
 if refusal then
   return refusal
 elseif before == 'running' then
-  return reply_of('RUNNING', started, at, (send_along(base, at, outbox)))
+  local sent = send_along(base, at, outbox)
+  return { 'RUNNING', started, at, sent,
+    run_reply(row, redis.call('HGETALL', attributes), events, resolve_data) }
 end
 
 -- Append, and create what is missing.
@@ -88,6 +83,7 @@ move_run(base, run_id, row[RUN_PLACES.workflow_name], before, 'running')
 -- Send.
 local sent = send_along(base, at, outbox)
 if not before then
-  park_new(base, at, run_id, outstanding, outbox)
+  park_new(base, at, run, run_id, outstanding, outbox)
 end
-return reply_of('OK', slot, at, sent, left)
+return { 'OK', slot, at, sent,
+  run_reply(row, redis.call('HGETALL', attributes), events, resolve_data), left }

@@ -7,15 +7,17 @@
 -- @include lib/run
 
 -- How many outstanding messages a run has, nil where it never had one, and its wake.
-local function count_messages(base, run_id)
-  local found = redis.call('HMGET', run_queue_key(base, run_id), 'n', 'wake')
+local function count_messages(run)
+  local found = redis.call('HMGET', run .. ':queue', 'n', 'wake')
   return tonumber(found[1] or nil), found[2]
 end
 
 -- Creates a run, pending, with its run_created event in slot 1. The caller has checked that there
 -- is none, and stores the run. Fields that may be absent are empty then, or else stand behind a
 -- `=`. Returns the run's row, and what of its hash is to be stored.
-local function create_run(keys, event, fields)
+-- @deferred
+local function create_run(...)
+  local keys, event, fields = ...
   append(keys.events, keys.payloads, 'run_created', event.at, event.spec, event.op,
     event.corr or '', event.occ or '', event.data, event.payload)
   local hash = {
@@ -46,8 +48,10 @@ end
 
 -- Stores a new run, whose log ends in `slot`; without a wake it is owed one, if `needs_wake`.
 -- Returns how many outstanding messages were there before it.
-local function store_new_run(base, at, run, run_id, state, slot, hash, needs_wake)
-  local outstanding, wake = count_messages(base, run_id)
+-- @deferred
+local function store_new_run(...)
+  local base, at, run, run_id, state, slot, hash, needs_wake = ...
+  local outstanding, wake = count_messages(run)
   if outstanding then
     state.queued = '1'
     hash[#hash + 1] = 'queued'
@@ -62,9 +66,11 @@ end
 
 -- A run that was just created is parked, unless there are messages of it: `outstanding` that were
 -- there before, or one that came along.
-local function park_new(base, at, run_id, outstanding, outbox)
+-- @deferred
+local function park_new(...)
+  local base, at, run, run_id, outstanding, outbox = ...
   if outbox ~= '' then
-    outstanding = count_messages(base, run_id)
+    outstanding = count_messages(run)
   end
   if (outstanding or 0) <= 0 then
     park(base, at, run_id)
@@ -73,10 +79,28 @@ end
 
 -- Streams written before their run existed were to expire; now they live with it. Returns `1` where
 -- there are more than one script keeps, else empty: the caller goes on with them.
-local function keep_streams_of_new(base, at, run_id)
+-- @deferred
+local function keep_streams_of_new(...)
+  local base, at, run_id = ...
   if not keep_streams(base, run_id, '') then
     return ''
   end
   clean_later(base, at, 'keep', run_id)
   return '1'
+end
+
+-- The reply that refuses to create a run by its start: no data came along to do so, or one of its
+-- id was removed just now. Nil for no refusal.
+-- @deferred
+local function refuse_creation(...)
+  local base, run_id, creates = ...
+  return creates == '' and { 'RUN_NOT_FOUND' }
+    or is_removing(base, run_id) and { 'RUN_EXPIRED', 'removed' } or nil
+end
+
+-- What is left to do of what created a run, as `keep_streams_of_new` has answered.
+-- @deferred
+local function is_left_to_keep(...)
+  local base, run_id = ...
+  return is_left(base, 'keep', run_id)
 end

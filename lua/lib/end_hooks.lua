@@ -10,10 +10,10 @@ local function hooks_behind(base, run_id, after)
   return hooks, #hooks == 2 * HOOKS_AT_ONCE and hooks[#hooks] or nil
 end
 
--- Deletes hooks of a run that is over, a bounded number at a time from behind the slot `after`, and
--- keeps those that outlive it. Returns the slot to go on behind, or nil when all are seen to.
-local function end_hooks(base, run_id, at, after)
-  local hooks, following = hooks_behind(base, run_id, after)
+-- Deletes hooks of a run that is over, each followed by its slot, and keeps those that outlive it.
+-- @deferred
+local function end_these_hooks(...)
+  local base, run_id, at, hooks = ...
   for i = 1, #hooks, 2 do
     local hook_id = hooks[i]
     if hook_state(base, run_id, hook_id, at) then
@@ -23,6 +23,15 @@ local function end_hooks(base, run_id, at, after)
     else
       remove_hook(base, run_id, hook_id)
     end
+  end
+end
+
+-- Does so with a bounded number of a run's hooks from behind the slot `after`. Returns the slot to
+-- go on behind, or nil when all are seen to.
+local function end_hooks(base, run_id, at, after)
+  local hooks, following = hooks_behind(base, run_id, after)
+  if #hooks > 0 then
+    end_these_hooks(base, run_id, at, hooks)
   end
   return following
 end

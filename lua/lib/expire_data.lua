@@ -48,7 +48,9 @@ local function strip_log(base, run_id)
 end
 
 -- What a run's terminal event leaves to be deleted.
-local function expire_data(base, at, run, payloads, run_id)
+-- @deferred
+local function expire_data(...)
+  local base, at, run, payloads, run_id = ...
   redis.call('HSET', run, 'expired_at', at)
   redis.call('HDEL', run, 'input_slot')
   redis.call('UNLINK', payloads)

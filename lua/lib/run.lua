@@ -53,10 +53,11 @@ end
 
 -- Moves a run from one status, nil for a new one, to another in the indexes by status.
 local function move_run(base, run_id, workflow_name, from, to)
+  local all, own = status_key(base, ''), workflow_key(base, workflow_name, '')
   if from then
-    redis.call('ZREM', status_key(base, from), run_id)
-    redis.call('ZREM', workflow_key(base, workflow_name, from), run_id)
+    redis.call('ZREM', all .. from, run_id)
+    redis.call('ZREM', own .. from, run_id)
   end
-  redis.call('ZADD', status_key(base, to), '0', run_id)
-  redis.call('ZADD', workflow_key(base, workflow_name, to), '0', run_id)
+  redis.call('ZADD', all .. to, '0', run_id)
+  redis.call('ZADD', own .. to, '0', run_id)
 end
