@@ -19,7 +19,7 @@ lines empty: the server would make a closure of each function at every call. For
 a function below a line `-- @deferred` is made where it is called, in front of the statement that
 calls it, which begins on the line of the call: most calls of the script do not get there. What is
 reached only by way of such functions goes into them. Where several of them reach it each has its
-own; not so of what is no function and not in capitals, which is one variable for all of the script.
+own; not so of what is no function and not in capitals, which is one variable for all of them.
 
 A script that applies the events of others calls their own scripts. A line `-- @event
 events/step_created` makes a function of that file, `step_created`. Its parameters are what the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any, Final
 
 import pytest
@@ -167,6 +168,18 @@ async def test_wakes_of_many_steps_are_one(world: RedisWorld) -> None:
         )
     )
     assert {result.message_id for result in results} == {(await only_message(world)).message_id}
+
+
+async def test_an_end_of_a_step_brings_its_message_behind_the_end_of_the_run_too(
+    world: RedisWorld, backend: Backend
+) -> None:
+    run_id = await e.new_run(world)
+    await e.write(world, run_id, e.step_created(), e.step_started(), e.run_ended("cancelled"))
+    result = await world.events.create(run_id, e.step_completed(), enqueue=wake(run_id))
+    assert result.message_id == (await only_message(world)).message_id
+    with contextlib.closing(backend.client()) as client:
+        # Nobody waits for a replay that was not delivered.
+        assert not [*client.scan_iter("*:owed")]
 
 
 # Contract: 5.resume dedupe

@@ -353,6 +353,64 @@ end"""
         assert client.eval(script.source, 1, "k", "7") == [4, 7]
 
 
+SEVERAL = """\
+local last
+local NAMES = { 'a', 'b' }
+local function note(n)
+  last = n
+  return NAMES[n]
+end
+
+-- @deferred
+local function one(...)
+  return note(...)
+end
+
+-- @deferred
+local function other(...)
+  return note(...) .. last
+end
+"""
+TWICE = """\
+local answers = {}
+if ARGV[1] == '1' then
+  answers[1] = one(1)
+  answers[2] = one(2)
+else
+  answers[1] = other(2)
+end
+answers[#answers + 1] = one(1) .. other(1)
+return answers
+"""
+
+
+def test_what_is_deferred_is_made_once_in_a_block_that_calls_it(folder: Folder) -> None:
+    folder.write("lib/some", SEVERAL)
+    folder.write("a/script", header(includes=("lib/some",)) + TWICE)
+    script = folder.script()
+    lines = script.source.split("\n")
+    first = lines.index("if ARGV[1] == '1' then")
+    # Each has its own of what it shares with the other one; but a variable is one.
+    assert lines.count("local function note(n)") == lines.count("local NAMES = { 'a', 'b' }") == 4
+    assert [place for place, line in enumerate(lines) if line == "local last"] < [first]
+    assert lines.count("local last") == 1
+    assert lines.count("local function one(...)") == lines.count("local function other(...)") == 2
+    assert lines.index("local function one(...)") > first
+    with fakeredis.FakeRedis() as client:
+        assert client.eval(script.source, 1, "k", "1") == [b"a", b"b", b"aa1"]
+        assert client.eval(script.source, 1, "k", "2") == [b"b2", b"aa1"]
+
+
+@pytest.mark.parametrize("line", ["  or one(1)", "  + one(1)", "elseif one(1) then"])
+def test_a_statement_that_calls_what_is_deferred_begins_on_that_line(
+    folder: Folder, line: str
+) -> None:
+    folder.write("lib/some", SEVERAL)
+    text = header(includes=("lib/some",)) + f"local n = 1\n{line}\n"
+    number = text.count("\n")
+    assert folder.error(text).startswith(f"a/script:{number}: the statement that calls one, which")
+
+
 # -- scripts that apply those of events -----------------------------------------------------------
 
 
