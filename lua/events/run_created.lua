@@ -62,5 +62,5 @@ local left = keep_streams_of_new(base, at, run_id)
 
 -- Wake it: by the message that came along, or, without one, by the sweeper.
 local sent = send_wake_along(base, at, outbox, run_id)
-park_new(base, at, run, run_id, outstanding, outbox)
+park_new(base, at, run_id, outstanding, outbox)
 return { 'OK', '1', at, sent, { row, {}, attribute_pairs }, left }

@@ -83,7 +83,7 @@ move_run(base, run_id, row[RUN_PLACES.workflow_name], before, 'running')
 -- Send.
 local sent = send_along(base, at, outbox)
 if not before then
-  park_new(base, at, run, run_id, outstanding, outbox)
+  park_new(base, at, run_id, outstanding, outbox)
 end
 return { 'OK', slot, at, sent,
   run_reply(row, redis.call('HGETALL', attributes), events, resolve_data), left }

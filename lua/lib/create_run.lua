@@ -7,8 +7,8 @@
 -- @include lib/run
 
 -- How many outstanding messages a run has, nil where it never had one, and its wake.
-local function count_messages(run)
-  local found = redis.call('HMGET', run .. ':queue', 'n', 'wake')
+local function count_messages(base, run_id)
+  local found = redis.call('HMGET', run_queue_key(base, run_id), 'n', 'wake')
   return tonumber(found[1] or nil), found[2]
 end
 
@@ -51,7 +51,7 @@ end
 -- @deferred
 local function store_new_run(...)
   local base, at, run, run_id, state, slot, hash, needs_wake = ...
-  local outstanding, wake = count_messages(run)
+  local outstanding, wake = count_messages(base, run_id)
   if outstanding then
     state.queued = '1'
     hash[#hash + 1] = 'queued'
@@ -68,9 +68,9 @@ end
 -- there before, or one that came along.
 -- @deferred
 local function park_new(...)
-  local base, at, run, run_id, outstanding, outbox = ...
+  local base, at, run_id, outstanding, outbox = ...
   if outbox ~= '' then
-    outstanding = count_messages(run)
+    outstanding = count_messages(base, run_id)
   end
   if (outstanding or 0) <= 0 then
     park(base, at, run_id)
