@@ -17,9 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from redis_world.checkup import Finding, Level, check_up, worst
+from redis_world.checkup.capacity import assess
 from redis_world.cli import app
+from redis_world.cli.inspect.common import refuse
 from redis_world.cli.inspect.output import writing
 from redis_world.cli.options import Namespace, Url, world_options
+from redis_world.cli.plans import PARAMETERS, PlanError, parse_plan
 from redis_world.config import ENVIRONMENT_PREFIX, WorldConfig, url_or_env
 from redis_world.errors import ConfigurationError
 
@@ -37,6 +40,21 @@ _STYLES: Final[dict[Level, str]] = {
 
 @app.command()
 def doctor(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=VALUE]...",
+            show_default=False,
+            help=f"The plan of --plan. Names: {', '.join(PARAMETERS)}.",
+        ),
+    ] = None,
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan",
+            help="Calculate the server time, memory and workers of a plan, without a server.",
+        ),
+    ] = False,
     url: Url = None,
     namespace: Namespace = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -47,13 +65,22 @@ def doctor(
     durability, from the environment: REDIS_WORLD_<OPTION>. A namespace
     that does not exist is a warning if the server has other namespaces.
 
+    With --plan, doctor does not connect to a server. It calculates from
+    measured costs what a plan needs: --plan steps=10 payload=4KB
+    runs_per_day=100000. A plan that does not fit is a warning or an error.
+
     Exit code: 0, no problems; 1, there are warnings; 2, there are
     errors, or the server can't be reached. "unknown" is what this user
     may not read. It does not change the exit code.
 
     Fields in a pipe: level, name, finding, advice.
     """
-    findings = _find(url, namespace)
+    if plan:
+        findings = _calculate(words or [])
+    elif words:
+        refuse(f"{words[0]!r} is an extra argument: add --plan to calculate a plan")
+    else:
+        findings = _find(url, namespace)
     with writing():
         if as_json:
             typer.echo(json.dumps(_document(findings), indent=2))
@@ -77,6 +104,13 @@ def _find(url: str | None, namespace: str | None) -> list[Finding]:
         text = str(error)
         advice = "fix the option or its environment variable REDIS_WORLD_<OPTION>"
         return [Finding(name="configuration", level="error", text=text, advice=advice)]
+
+
+def _calculate(words: Sequence[str]) -> list[Finding]:
+    try:
+        return assess(parse_plan(words))
+    except PlanError as error:
+        refuse(str(error))
 
 
 def _document(findings: Sequence[Finding]) -> dict[str, Any]:
