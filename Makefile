@@ -36,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 # Made by a pattern, and kept all the same.
 .PRECIOUS: $(VENV)/.with-% $(PYTHONS)/3.%/.installed
-.PHONY: help demo test test-all test-rest test-everything test-pythons test-lowest pythons missing-pythons lint types bench chaos check wheel-test clean
+.PHONY: help demo test test-all test-rest test-everything test-pythons test-lowest pythons missing-pythons lint types bench capacity chaos check wheel-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -114,6 +114,9 @@ bench: $(DEV) ## measure everything, beside what others use
 	mkdir -p build/bench
 	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
 	$(BIN)/python -m pytest benchmarks --benchmark-json=build/bench/groups.json $(PYTEST_ARGS)
+
+capacity: $(DEV) ## measure what runs take of a server, for doctor --plan and docs/operations.md
+	$(BIN)/python benchmarks/capacity.py --write
 
 chaos: $(DEV) ## run the failure tests for a long time
 	REDIS_WORLD_CHAOS=long $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --timeout=0 tests/chaos $(PYTEST_ARGS)
