@@ -1,8 +1,8 @@
 """Measures what the capacity model of `redis-world doctor --plan` is made of.
 
-    make capacity                                 measures, and writes the module and the document
-    python benchmarks/capacity.py                 measures, and prints the module
-    python benchmarks/capacity.py --document      only writes the module's constants into the document
+    make capacity                              measures, and writes the module and the document
+    python benchmarks/capacity.py              measures, and prints the module
+    python benchmarks/capacity.py --document   only writes what the module has into the document
 
 Runs of the Python SDK are executed on private servers, by workers in a process of their own. What
 they take of the servers' processors and memory, beside what the servers take anyway, is shared out
@@ -71,7 +71,9 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "stream_us": ("µs", "a stream with one reader, without its chunks"),
     "chunk_us": ("µs", "a chunk of a stream"),
     "chunk_kib_us": ("µs", "a KiB in chunks"),
-    "payload_kib_us": ("µs", "a KiB of inputs and outputs"),
+    "payload_kib_us": ("µs", "a KiB of inputs and outputs of up to 4 KiB"),
+    "large_us": ("µs", "an input or output above 4 KiB, which takes a command of its own"),
+    "large_kib_us": ("µs", "a KiB of these"),
     "removal_us": ("µs", "the removal of a finished run"),
     "look_us": ("µs", "a look of an idle worker into one partition, in all topics"),
     "cluster_run_us": ("µs", "start and end of a run, on three masters"),
@@ -120,9 +122,11 @@ KINDS: Final[dict[str, Kind]] = {
     "run": Kind({}, 192),
     "steps": Kind({"steps": 20}, 32),
     "more steps": Kind({"steps": 60}, 16),
-    "payload": Kind({"steps": 20, "payload": 8192}, 32),
-    "hooks": Kind({"hooks": 12}, 32),
-    "sleeps": Kind({"sleeps": 6}, 64, at_once=64),
+    "payload": Kind({"steps": 20, "payload": 3072}, 32),
+    "large payload": Kind({"steps": 20, "payload": 8192}, 24),
+    "larger payload": Kind({"steps": 20, "payload": 65_536}, 12),
+    "hooks": Kind({"hooks": 16}, 32),
+    "sleeps": Kind({"sleeps": 12}, 64, at_once=64),
     "chunk": Kind({"chunks": 1, "chunk": 64}, 96),
     "chunks": Kind({"chunks": 41, "chunk": 64}, 48),
     "large chunks": Kind({"chunks": 41, "chunk": 4160}, 48),
@@ -132,7 +136,8 @@ MIXED: Final[dict[str, Kind]] = {
     "short": Kind({"steps": 3, "payload": 256}, 64),
     "usual": Kind({"steps": 10, "payload": 1024}, 32),
     "long": Kind({"steps": 40, "payload": 256}, 16),
-    "large": Kind({"steps": 5, "payload": 65_536}, 16),
+    "large": Kind({"steps": 5, "payload": 16_384}, 24),
+    "larger": Kind({"steps": 5, "payload": 131_072}, 12),
     "all": Kind(
         {"steps": 5, "payload": 2048, "hooks": 2, "sleeps": 1, "chunks": 20, "chunk": 512}, 32
     ),
@@ -307,19 +312,27 @@ def constants(
         return (us("steps", rounds) - us("run", rounds)) / per("steps", "steps")
 
     steps = per("steps", "steps")
-    payloads = (2 * steps + 2) * (one["payload"][-1].stored - one["steps"][-1].stored)
-    chunks = per("chunks", "chunks") - 1
-    chunk_bytes = chunks * (per("large chunks", "chunk") - per("chunks", "chunk"))
-    chunk_us = (us("chunks") - us("chunk")) / chunks
-    chunk_memory = (memory("chunks") - memory("chunk")) / chunks
-    # What the run's own chunk takes in either: the sizes of both differ.
-    large_us = us("large chunks") - us("chunks")
-    large_memory = memory("large chunks") - memory("chunks")
-    one_more = 1 + 1 / chunks
+    count = 2 * steps + 2
+
+    def kib(name: str) -> float:
+        """Of all payloads of a run, beside what it has without them."""
+        return count * (one[name][-1].stored - one["steps"][-1].stored) / 1024
+
+    large_kib = (us("larger payload") - us("large payload")) / (
+        kib("larger payload") - kib("large payload")
+    )
+    large = (us("large payload") - us("steps") - large_kib * kib("large payload")) / count
+    # Chunks that are larger, and after that chunks that are more.
+    small = per("chunk", "chunk")
+    larger = per("large chunks", "chunks") * (per("large chunks", "chunk") - small)
+    chunk_kib_us = (us("large chunks") - us("chunks")) / larger * 1024
+    chunk_percent = 100 * (memory("large chunks") - memory("chunks")) / larger
+    more = per("chunks", "chunks") - per("chunk", "chunks")
+    chunk_us = (us("chunks") - us("chunk")) / more
+    chunk_bytes = (memory("chunks") - memory("chunk")) / more
     run_us, run_bytes = us("run"), memory("run")
     step_bytes = (memory("more steps") - memory("steps")) / (per("more steps", "steps") - steps)
     free = max(0.0, run_bytes + steps * step_bytes - memory("steps"))
-    chunk_percent = 100 * large_memory / chunk_bytes / one_more
     step_us = step(one)
     found = {
         "run_us": run_us,
@@ -329,9 +342,11 @@ def constants(
         "sleep_us": (us("sleeps") - run_us) / per("sleeps", "sleeps"),
         # A step writes it.
         "stream_us": us("chunk") - run_us - step_us - chunk_us,
-        "chunk_us": chunk_us,
-        "chunk_kib_us": large_us / chunk_bytes * 1024 / one_more,
-        "payload_kib_us": (us("payload") - us("steps")) / payloads * 1024,
+        "chunk_us": chunk_us - small / 1024 * chunk_kib_us,
+        "chunk_kib_us": chunk_kib_us,
+        "payload_kib_us": (us("payload") - us("steps")) / kib("payload"),
+        "large_us": large,
+        "large_kib_us": large_kib,
         "removal_us": removal,
         "look_us": look * 1e6,
         "cluster_run_us": us("run", three),
@@ -345,9 +360,11 @@ def constants(
         "hook_bytes": (memory("hooks") - run_bytes + free) / per("hooks", "hooks"),
         "sleep_bytes": (memory("sleeps") - run_bytes + free) / per("sleeps", "sleeps"),
         "free_bytes": free,
-        "payload_percent": 100 * (memory("payload") - memory("steps")) / payloads,
-        "stream_bytes": memory("chunk") - run_bytes - chunk_memory,
-        "chunk_bytes": chunk_memory - per("chunks", "chunk") * chunk_percent / 100,
+        "payload_percent": 100
+        * (memory("large payload") - memory("steps"))
+        / (kib("large payload") * 1024),
+        "stream_bytes": memory("chunk") - run_bytes - max(0.0, step_bytes - free) - chunk_bytes,
+        "chunk_bytes": chunk_bytes - small * chunk_percent / 100,
         "chunk_percent": chunk_percent,
     }
     found = {name: max(0.0, value) for name, value in found.items()}

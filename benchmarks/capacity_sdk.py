@@ -6,6 +6,8 @@ import asyncio
 import secrets
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
 from unittest.mock import patch
@@ -30,18 +32,24 @@ class Hooks:
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Event] = {}
-        self._create = Events.create
 
     def of(self, token: str) -> asyncio.Event:
         """Is set when the hook is there."""
         return self._waiting.setdefault(token, asyncio.Event())
 
-    async def create(self, events: Events, *args: Any, **options: Any) -> EventResult:
-        """In the place of `Events.create`."""
-        result = await self._create(events, *args, **options)
-        if result.hook is not None:
-            self.of(result.hook.token).set()
-        return result
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look at what events answer for the length of a `with` block."""
+        plain = Events.create
+
+        async def create(events: Events, *args: Any, **options: Any) -> EventResult:
+            result = await plain(events, *args, **options)
+            if result.hook is not None:
+                self.of(result.hook.token).set()
+            return result
+
+        with patch.object(Events, "create", create):
+            yield
 
 
 async def main(url: str, workers: int, partitions: int) -> None:
@@ -101,9 +109,7 @@ async def main(url: str, workers: int, partitions: int) -> None:
     crew = [adapter.worker(concurrency=CONCURRENCY) for _ in range(workers)]
     working = [asyncio.create_task(worker.run()) for worker in crew]
     try:
-        with patch.object(
-            Events, "create", lambda *args, **options: hooks.create(*args, **options)
-        ):
+        with hooks.watched():
             await serve(answer)
     finally:
         for worker in crew:

@@ -26,6 +26,9 @@ FULL: Final = 0.75
 """Of a server's memory: it needs the rest while it saves."""
 PER_MASTER: Final = 4
 """Partitions of each master, at least: with fewer, one master has far more runs than another."""
+LOG_PAYLOAD: Final = 4096
+"""Bytes of the largest payload in a log: a larger one takes a command of its own to write and one
+to read."""
 MAX_PARTITIONS: Final = 1024
 MAX_MASTERS: Final = MAX_PARTITIONS // PER_MASTER
 
@@ -164,7 +167,7 @@ def _parts(plan: Plan, of: Mapping[str, float]) -> dict[str, float]:
     return {
         "start and end": run,
         "steps": plan.steps * step,
-        "payloads": _payload_bytes(plan) / _KIB * of["payload_kib_us"],
+        "payloads": _payloads(plan) * _payload_us(plan.payload, of),
         "hooks": plan.hooks * hook,
         "sleeps": plan.sleeps * of["sleep_us"] * other,
         "streams": plan.streams * (of["stream_us"] * other + chunks),
@@ -172,9 +175,15 @@ def _parts(plan: Plan, of: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def _payload_bytes(plan: Plan) -> float:
-    """Of the input and the output of a run, and of each of its steps."""
-    return (2 * plan.steps + 2) * plan.payload
+def _payloads(plan: Plan) -> float:
+    """The input and the output of a run, and of each of its steps."""
+    return 2 * plan.steps + 2
+
+
+def _payload_us(payload: float, of: Mapping[str, float]) -> float:
+    if payload <= LOG_PAYLOAD:
+        return payload / _KIB * of["payload_kib_us"]
+    return of["large_us"] + payload / _KIB * of["large_kib_us"]
 
 
 def _share(plan: Plan, of: Mapping[str, float]) -> float:
@@ -199,7 +208,7 @@ def _idle(plan: Plan, of: Mapping[str, float]) -> float:
 def _run_bytes(plan: Plan, of: Mapping[str, float]) -> float:
     log = plan.steps * of["step_bytes"]
     log += plan.hooks * of["hook_bytes"] + plan.sleeps * of["sleep_bytes"]
-    log += _payload_bytes(plan) * of["payload_percent"] / 100
+    log += _payloads(plan) * plan.payload * of["payload_percent"] / 100
     stream = of["stream_bytes"] + plan.chunks * (
         of["chunk_bytes"] + plan.chunk * of["chunk_percent"] / 100
     )

@@ -23,6 +23,8 @@ MEASURED: Final[dict[str, float]] = {
     "stream_us": 150,
     "chunk_us": 10,
     "payload_kib_us": 14,
+    "large_us": 150,
+    "large_kib_us": 5,
     "chunk_kib_us": 4,
     "removal_us": 105,
     "look_us": 60,

@@ -17,7 +17,7 @@ __all__ = ["PARAMETERS", "Parameter", "PlanError", "parse_plan"]
 
 _NUMBER: Final = re.compile(r"-?[0-9]+(?:[_,][0-9]{3})*(?:\.[0-9]+)?(?:e[0-9]{1,3})?")
 _DURATION: Final = re.compile(rf"({_NUMBER.pattern}) ?(ms|s|m|h|d|w)")
-_SIZE: Final = re.compile(r"-?[0-9.]+ ?(?:[kmgtp]i?)?b?", re.IGNORECASE)
+_SIZE: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)? ?(?:[kmgtp]i?)?b?", re.IGNORECASE)
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _YEAR: Final = 365 * 86_400.0
 
