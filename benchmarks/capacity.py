@@ -371,14 +371,14 @@ def constants(
     times, sizes = zip(
         *(_errors(name, kind, one, found) for name, kind in MIXED.items()), strict=True
     )
-    found["time_error_percent"] = max(map(abs, times))
-    found["memory_error_percent"] = max(map(abs, sizes))
+    found["time_error_percent"] = max(abs(each) for each in times)
+    found["memory_error_percent"] = max(abs(each) for each in sizes)
     return {name: _rounded(found[name]) for name in MEANINGS}
 
 
 def _largest(rounds: Rounds) -> float:
     """The part of the server time that the busiest master had, of all rounds together."""
-    by_master = [
+    by_master: list[float] = [
         sum(of)
         for of in zip(*(each.servers for of in rounds.values() for each in of), strict=True)
     ]
@@ -416,8 +416,7 @@ def _errors(
 
 def _rounded(value: float) -> float:
     """To three digits: more of them say nothing."""
-    short = float(f"{value:.3g}")
-    return int(short) if short == int(short) else short
+    return float(f"{value:.3g}")
 
 
 # -- writing -------------------------------------------------------------------------------
@@ -468,13 +467,9 @@ def documented(text: str) -> str:
     """A document with these parts in place of its own."""
     for name, block in blocks().items():
         pattern = rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)"
-        text, count = re.subn(
-            pattern,
-            lambda found, block=block: f"{found[1]}{block}{found[2]}",
-            text,
-            flags=re.DOTALL,
-        )
-        assert count == 1, f"the document has no part {name!r}"
+        found = re.search(pattern, text, flags=re.DOTALL)
+        assert found is not None, f"the document has no part {name!r}"
+        text = text[: found.end(1)] + block + text[found.start(2) :]
     return text
 
 

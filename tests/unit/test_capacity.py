@@ -314,9 +314,11 @@ def test_every_largest_plan_is_calculated() -> None:
             name: (each.most if most else each.least or (1 if each.above else 0))
             for name, each in PARAMETERS.items()
         }
-        made = Plan(
-            **{name: int(v) if PARAMETERS[name].is_whole else v for name, v in values.items()}
-        )  # type: ignore[arg-type]
+        exact: dict[str, Any] = {
+            name: int(value) if PARAMETERS[name].is_whole else value
+            for name, value in values.items()
+        }
+        made = Plan(**exact)
         assert {each.name for each in assess(made)} >= {"load", "memory"}
 
 
