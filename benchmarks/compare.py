@@ -26,6 +26,7 @@ class Group:
     Attributes:
         name: of the table.
         unit: what is counted.
+        item: one of them.
         peers: the first one is what the others are compared with.
         step: rounds have a multiple of so many.
         most: and at most so many.
@@ -42,6 +43,7 @@ class Group:
     goals: Mapping[str, float] = field(default_factory=dict)
     shows_latencies: bool = False
     note: str = ""
+    item: str = "run"
 
 
 @dataclass(slots=True)
@@ -52,6 +54,9 @@ class Row:
         rates: of each round, per second.
         ratios: the first backend's rate over this one's, round by round.
         latencies: p50 and p99 in ms, of all rounds, where they are known.
+        servers: microseconds of the server's processors for each item, of each round, where they
+            are known.
+        commands: that the server ran for each item, likewise.
         goal: of the ratio; None where there is none.
         missing: why nothing was measured.
         failed: in which round it failed, and of what; later ones it has not.
@@ -63,6 +68,8 @@ class Row:
     rates: list[float] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
+    servers: list[float] = field(default_factory=list)
+    commands: list[float] = field(default_factory=list)
     goal: float | None = None
     missing: str = ""
     failed: str = ""
@@ -75,6 +82,11 @@ class Row:
     def ratio(self) -> float | None:
         return median(self.ratios) if self.ratios else None
 
+    @property
+    def server(self) -> float | None:
+        """Microseconds of the server's processors for each item."""
+        return median(self.servers) if self.servers else None
+
 
 @dataclass(slots=True)
 class Comparison:
@@ -84,13 +96,18 @@ class Comparison:
     unit: str
     note: str
     rows: list[Row]
+    item: str = "run"
 
     def as_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "unit": self.unit,
             "note": self.note,
-            "rows": [{**asdict(row), "rate": row.rate, "ratio": row.ratio} for row in self.rows],
+            "item": self.item,
+            "rows": [
+                {**asdict(row), "rate": row.rate, "ratio": row.ratio, "server": row.server}
+                for row in self.rows
+            ],
         }
 
 
@@ -127,6 +144,10 @@ def compare(group: Group, rounds: int, tell: Callable[[str], None]) -> Compariso
                     continue
                 row.rates.append(sample.rate)
                 waits[row.name] += sample.latencies
+                if sample.server is not None:
+                    row.servers.append(sample.server * 1e6 / sample.count)
+                if sample.commands is not None:
+                    row.commands.append(sample.commands / sample.count)
                 # It comes first in each round, as long as it does not fail.
                 if own.rates and not own.failed:
                     row.ratios.append(own.rates[-1] / sample.rate)
@@ -135,7 +156,7 @@ def compare(group: Group, rounds: int, tell: Callable[[str], None]) -> Compariso
             if group.shows_latencies and len(waits.get(row.name, ())) > 1:
                 cuts = quantiles(waits[row.name], n=100)
                 row.latencies = [cuts[49] * 1000, cuts[98] * 1000]
-    return Comparison(group.name, group.unit, group.note, rows)
+    return Comparison(group.name, group.unit, group.note, rows, group.item)
 
 
 def _reason(error: Exception) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import figures_against
 import figures_size
 import figures_speed
 import figures_work
@@ -30,6 +31,7 @@ FIGURES: Final[tuple[Figure, ...]] = (
     *figures_speed.FIGURES,
     *figures_size.FIGURES,
     *figures_work.FIGURES,
+    *figures_against.FIGURES,
 )
 _WIDTH: Final = 99
 _VERDICTS: Final = {True: "met", False: "missed", None: ""}

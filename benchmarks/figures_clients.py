@@ -1,4 +1,4 @@
-"""A client process of a figure: writes runs of ten steps, as many callers as there are."""
+"""A client process of a figure: writes runs of ten steps, by as many callers as it is told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from figures_base import together
+from figures_base import CALLERS, together
 from peers.programs.talking import serve
 from peers.storage import one_by_one
 
@@ -20,7 +20,9 @@ async def main(url: str) -> None:
 
         async def answer(request: dict[str, Any]) -> dict[str, Any]:
             busy = time.process_time()
-            seconds = await together(range(request["runs"]), lambda _: one_by_one(world))
+            callers = request.get("callers", CALLERS)
+            work = range(request["runs"])
+            seconds = await together(work, lambda _: one_by_one(world), callers)
             return {"seconds": seconds, "busy": time.process_time() - busy}
 
         await serve(answer)

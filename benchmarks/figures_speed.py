@@ -393,9 +393,10 @@ def _scripts() -> dict[str, Measured]:
 FIGURES: Final[tuple[Figure, ...]] = (
     Figure("connection", ">= 0.8", connection),
     Figure("events.create", ">= 0.4", events_create),
+    # Without goals: what counts is the server's time per run, against that of others.
     *(
-        Figure(f"scripts.{name}", "<= 1.5", lambda name=name: _scripts()[name])  # type: ignore[misc]
+        Figure(f"scripts.{name}", "", lambda name=name: _scripts()[name])  # type: ignore[misc]
         for name in OF_A_RUN
     ),
-    Figure(f"scripts.{_RUN}", "<= 1.3", lambda: _scripts()[_RUN]),
+    Figure(f"scripts.{_RUN}", "", lambda: _scripts()[_RUN]),
 )

@@ -35,7 +35,7 @@ from redis import Redis
 
 from redis_world.testing import Server
 
-__all__ = ["FIGURES"]
+__all__ = ["EARLIER", "FIGURES", "HERE", "PYTHON", "earlier_python"]
 
 PYTHON: Final = Path(sys.executable)
 HERE: Final = Path(__file__).resolve().parent
@@ -300,7 +300,7 @@ class _Replays(NamedTuple):
     server: float
 
 
-def _earlier() -> Path:
+def earlier_python() -> Path:
     """The interpreter of an environment with the earlier commit."""
     name = f"redis-world-{EARLIER}"
     source = ENVIRONMENTS / f"{name}-source"
@@ -344,7 +344,7 @@ def _own_replays() -> dict[int, _Replays]:
 
 @cache
 def _earlier_replays() -> dict[int, _Replays]:
-    return _replays(_earlier())
+    return _replays(earlier_python())
 
 
 def long_log() -> Measured:
@@ -369,6 +369,18 @@ def against_earlier(steps: int) -> Measured:
         f"Processor time of the worker per step of a workflow of {steps} steps, against commit"
         f" {EARLIER}: {own.worker:.2f} against {earlier.worker:.2f} ms. Redis's:"
         f" {own.server:.2f} against {earlier.server:.2f} ms.",
+        {"own": own._asdict(), "earlier": earlier._asdict()},
+    )
+
+
+def server_against_earlier() -> Measured:
+    """What a step costs Redis, against the earlier commit."""
+    own, earlier = _own_replays()[SHORT], _earlier_replays()[SHORT]
+    return Measured(
+        own.server / earlier.server,
+        "x",
+        f"Redis's processor time per step of a workflow of {SHORT} steps, against commit"
+        f" {EARLIER}: {own.server:.2f} against {earlier.server:.2f} ms.",
         {"own": own._asdict(), "earlier": earlier._asdict()},
     )
 
@@ -451,14 +463,15 @@ def fleet() -> Measured:
 
 
 FIGURES: Final[tuple[Figure, ...]] = (
-    Figure("idle_worker", "<= 2", idle_worker),
+    Figure("idle_worker", "<= 1.5", idle_worker),
     Figure("idle_workers", "<= 1.3", idle_workers),
     Figure("sdk.long_log", "<= 1.3", long_log),
     Figure("sdk.short_against_earlier", "<= 0.8", partial(against_earlier, SHORT)),
     Figure("sdk.long_against_earlier", "<= 0.55", partial(against_earlier, LONG)),
+    Figure("sdk.server_against_earlier", "<= 0.5", server_against_earlier),
     Figure("sdk.fleet", "<= 1.3", fleet),
     Figure("processes", "", processes),
     Figure("sdk.round_trips", "<= 5", lambda: _sequence()[0]),
     Figure("sdk.step", "", lambda: _sequence()[1]),
-    Figure("sdk.gather", "<= 100", sdk_gather),
+    Figure("sdk.gather", "<= 45", sdk_gather),
 )

@@ -23,14 +23,15 @@ GROUPS: Final = (
             "the log in its answer to run_started, an option that the npm Worlds do not have."
         ),
         goals={
-            "@workflow-worlds/redis": 10,
-            "@workflow/world-postgres": 40,
-            "@workflow/world-local": 100,
+            "@workflow-worlds/redis": 4,
+            "@workflow/world-postgres": 15,
+            "@workflow/world-local": 14,
         },
     ),
     Group(
         name="Task queues",
         unit="jobs per second",
+        item="job",
         peers=task_queues.PEERS,
         step=500,
         most=10_000,
@@ -44,6 +45,7 @@ GROUPS: Final = (
     Group(
         name="Durable engines",
         unit="steps per second",
+        item="step",
         peers=engines.PEERS,
         step=16,
         most=256,

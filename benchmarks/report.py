@@ -8,7 +8,11 @@ from typing import Any
 
 from compare import Comparison, Row
 
+from redis_world.checkup.capacity import BUSY
+
 __all__ = ["markdown"]
+
+_DASH = "-"
 
 _INTRODUCTION = """\
 # Benchmarks
@@ -67,6 +71,9 @@ def _table(comparison: Comparison, folder: str) -> Iterator[str]:
     has_latencies = any(row.latencies for row in comparison.rows)
     head = ["backend", comparison.unit, "spread", f"{first.name} is"]
     head += ["p50 ms", "p99 ms"] if has_latencies else []
+    has_servers = any(row.servers for row in comparison.rows)
+    if has_servers:
+        head += [f"server µs per {comparison.item}", f"commands per {comparison.item}"]
     head += ["versions"]
     yield _line(head)
     yield _line(["---", *["---:"] * (len(head) - 2), "---"])
@@ -79,7 +86,13 @@ def _table(comparison: Comparison, folder: str) -> Iterator[str]:
         cells += ["" if row is first else _ratio(row)]
         if has_latencies:
             cells += [f"{each:.1f}" for each in row.latencies] or ["", ""]
+        if has_servers:
+            cells += [f"{row.server:,.0f}" if row.server is not None else _DASH]
+            cells += [f"{median(row.commands):,.1f}" if row.commands else _DASH]
         yield _line([*cells, row.version])
+    if has_servers:
+        yield ""
+        yield " ".join(_servers(comparison))
     for row in missing:
         yield ""
         yield f"Missing: {row.name}, {row.missing or f'failed in {row.failed}'}."
@@ -91,6 +104,23 @@ def _table(comparison: Comparison, folder: str) -> Iterator[str]:
     yield ""
     yield f"![{comparison.name}]({folder}/{slug(comparison.name)}.svg)"
     yield ""
+
+
+def _servers(comparison: Comparison) -> Iterator[str]:
+    """What the columns of the servers mean, and what follows from them."""
+    first, item = comparison.rows[0], comparison.item
+    if first.server:
+        yield (
+            f"One Redis that uses {BUSY * 100:.0f} % of a core carries {BUSY * 1e6 / first.server:,.0f}"
+            f" {item}s per second of {first.name}."
+        )
+    yield (
+        f"Server time is the processor time of the backend's server for each {item}. Commands are"
+        " those that Redis counts, including those inside scripts."
+    )
+    dashes = [row for row in comparison.rows if row.rate is not None and not row.commands]
+    if dashes:
+        yield f"{_DASH}: the backend has no server, or PostgreSQL, which counts no commands."
 
 
 def _ratio(row: Row) -> str:

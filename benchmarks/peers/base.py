@@ -25,11 +25,16 @@ class Sample:
         count: how many runs, steps or messages there were.
         seconds: that they took together, at the wall clock.
         latencies: seconds of each of them, where they are known.
+        server: seconds of processors that the backend's server took for them, where it has one
+            and they are known.
+        commands: that its server ran for them, those inside scripts among them, likewise.
     """
 
     count: int
     seconds: float
     latencies: list[float] = field(default_factory=list)
+    server: float | None = None
+    commands: float | None = None
 
     @property
     def rate(self) -> float:

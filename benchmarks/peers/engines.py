@@ -19,6 +19,7 @@ from peers.commands import run
 from peers.environments import Ask, environment, program, sample
 from peers.postgres import postgres, postgres_version
 from peers.servers import private_redis, server_version
+from peers.watching import of_process, of_redis, watched
 
 __all__ = ["PEERS", "AbsurdPeer", "DbosPeer", "VercelPeer"]
 
@@ -44,8 +45,11 @@ class VercelPeer:
             raise MissingError("vercel-workflow isn't installed: redis-world[vercel]") from error
         with private_redis() as server:
             self._server = server_version(server)
-            with program(Path(sys.executable), "engine_vercel.py", server.url) as ask:
-                yield _round(ask)
+            with (
+                program(Path(sys.executable), "engine_vercel.py", server.url) as ask,
+                of_redis(server) as look,
+            ):
+                yield watched(_round(ask), look)
 
     def version(self) -> str:
         sdk, own = version("vercel-workflow"), version("redis-world")
@@ -62,8 +66,8 @@ class DbosPeer:
     @contextmanager
     def start(self) -> Iterator[Round]:
         python = environment("dbos", [self.requirement])
-        with postgres() as url, program(python, "engine_dbos.py", url) as ask:
-            yield _round(ask)
+        with postgres() as base, program(python, "engine_dbos.py", base.url) as ask:
+            yield watched(_round(ask), of_process(base.pid))
 
     def version(self) -> str:
         return f"{self.requirement.replace('==', ' ')}, {postgres_version()}"
@@ -79,10 +83,10 @@ class AbsurdPeer:
     @contextmanager
     def start(self) -> Iterator[Round]:
         python = environment("absurd", self.requirements)
-        with postgres() as url:
-            _install_schema(python.with_name("absurdctl"), url)
-            with program(python, "engine_absurd.py", url) as ask:
-                yield _round(ask)
+        with postgres() as base:
+            _install_schema(python.with_name("absurdctl"), base.url)
+            with program(python, "engine_absurd.py", base.url) as ask:
+                yield watched(_round(ask), of_process(base.pid))
 
     def version(self) -> str:
         return f"{self.requirements[0].replace('==', ' ')}, {postgres_version()}"

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 from peers.base import PAYLOAD, STEPS, MissingError, Peer, Round, Sample
 from peers.commands import run
 from peers.postgres import postgres, postgres_version
+from peers.watching import Look, of_process, of_redis, watched
 from redis_world.testing import ServerUnavailableError, redis_server
 
 __all__ = ["CALLERS", "PEERS", "NpmWorld"]
@@ -31,8 +32,8 @@ COMMAND_TIMEOUT: Final = 120.0
 ROUND_TIMEOUT: Final = 900.0
 STOP_TIMEOUT: Final = 10.0
 
-Place = tuple[str, str]
-"""Where a World keeps its data, as the driver takes it, and the server there or nothing."""
+Place = tuple[str, str, Look | None]
+"""Where a World keeps its data, as the driver takes it, and the server there, if there is one."""
 
 
 class NpmWorld:
@@ -64,7 +65,7 @@ class NpmWorld:
             MissingError: there is no Node with npm, or a package or the server can't be had.
         """
         _install()
-        with self._place() as (place, server), _Driver(self.name, place) as driver:
+        with self._place() as (place, server, look), _Driver(self.name, place) as driver:
             parts = [driver.version, f"Node {driver.node}", server]
             self._version = ", ".join(part for part in parts if part)
 
@@ -73,7 +74,7 @@ class NpmWorld:
 
             # Else the first round would measure connecting and compiling.
             measure(self.callers)
-            yield measure
+            yield measure if look is None else watched(measure, look)
 
     def version(self) -> str:
         """Such as `0.2.2, Node 22.1.0, Redis 7.0.15`."""
@@ -196,30 +197,30 @@ def _program(name: str) -> str:
 @contextmanager
 def _redis() -> Iterator[Place]:
     try:
-        with redis_server("redis7") as server:
-            yield server.url, f"Redis {server.version}"
+        with redis_server("redis7") as server, of_redis(server) as look:
+            yield server.url, f"Redis {server.version}", look
     except ServerUnavailableError as error:
         raise MissingError(str(error)) from error
 
 
 @contextmanager
 def _postgres() -> Iterator[Place]:
-    with postgres() as url:
+    with postgres() as base:
         # Makes the tables. It is the package's own command, which its readers are told to call.
         setup = FOLDER / "node_modules" / "@workflow" / "world-postgres" / "bin" / "setup.js"
         run(
             [_program("node"), str(setup)],
             timeout=COMMAND_TIMEOUT,
-            environment={"WORKFLOW_POSTGRES_URL": url},
+            environment={"WORKFLOW_POSTGRES_URL": base.url},
             directory=FOLDER,
         )
-        yield url, postgres_version()
+        yield base.url, postgres_version(), of_process(base.pid)
 
 
 @contextmanager
 def _local() -> Iterator[Place]:
     with tempfile.TemporaryDirectory(prefix="world-local-") as folder:
-        yield folder, ""
+        yield folder, "", None
 
 
 PEERS: Final[tuple[Peer, ...]] = (

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGINT, SIGQUIT
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from peers.base import MissingError
 from peers.commands import run
 from redis_world.testing.ports import free_port
 
-__all__ = ["postgres", "postgres_version"]
+__all__ = ["Database", "postgres", "postgres_version"]
 
 HOST: Final = "127.0.0.1"
 USER: Final = "postgres"
@@ -37,12 +37,24 @@ INSTALLED: Final = Path("/usr/lib/postgresql")
 POLICY: Final = Path("/usr/sbin/policy-rc.d")
 
 
+class Database(NamedTuple):
+    """A database that runs.
+
+    Attributes:
+        url: with the name and the password of its owner.
+        pid: of the server, whose children serve its clients.
+    """
+
+    url: str
+    pid: int
+
+
 class _PortTakenError(Exception):
     """Somebody else took the free port before the server did."""
 
 
 @contextmanager
-def postgres() -> Iterator[str]:
+def postgres() -> Iterator[Database]:
     """Run a private PostgreSQL for the length of a `with` block.
 
     Its settings are those that `initdb` gives: `fsync` and `synchronous_commit` are on, so that
@@ -51,7 +63,7 @@ def postgres() -> Iterator[str]:
     private folder. It is ended, by its own pid, when the block ends in any way.
 
     Yields:
-        The URL of an empty database, with the name and the password of its owner.
+        An empty database.
 
     Raises:
         MissingError: there is no PostgreSQL and it can't be installed, or it doesn't start.
@@ -64,7 +76,8 @@ def postgres() -> Iterator[str]:
         _initialise(binaries, directory, password)
         process, port = _start(binaries, directory)
         try:
-            yield f"postgresql://{USER}:{password}@{HOST}:{port}/postgres"
+            url = f"postgresql://{USER}:{password}@{HOST}:{port}/postgres"
+            yield Database(url, process.pid)
         finally:
             _stop(process)
     finally:

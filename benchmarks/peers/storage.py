@@ -23,6 +23,7 @@ from ulid import ULID
 
 from peers.base import PAYLOAD, STEPS, MissingError, Peer, Round, Sample, event
 from peers.servers import private_redis, server_version
+from peers.watching import of_redis, watched
 from redis_world import RedisWorld
 from redis_world.testing.servers import ServerKind
 
@@ -203,8 +204,11 @@ class RedisPeer:
     def start(self) -> Iterator[Round]:
         with private_redis(self.kind) as server:
             self._server = server_version(server)
-            with _rounds(_redis_world(server.url, self.write)) as measure:
-                yield measure
+            with (
+                _rounds(_redis_world(server.url, self.write)) as measure,
+                of_redis(server) as look,
+            ):
+                yield watched(measure, look)
 
     def version(self) -> str:
         return f"{version('redis-world')}, {self._server}"
