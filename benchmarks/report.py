@@ -110,9 +110,10 @@ def _servers(comparison: Comparison) -> Iterator[str]:
     """What the columns of the servers mean, and what follows from them."""
     first, item = comparison.rows[0], comparison.item
     if first.server:
+        rate = BUSY * 1e6 / first.server
         yield (
-            f"One Redis that uses {BUSY * 100:.0f} % of a core carries {BUSY * 1e6 / first.server:,.0f}"
-            f" {item}s per second of {first.name}."
+            f"One Redis that uses {BUSY * 100:.0f} % of a core carries {rate:,.0f} {item}s per"
+            f" second of {first.name}."
         )
     yield (
         f"Server time is the processor time of the backend's server for each {item}. Commands are"
