@@ -72,7 +72,7 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "chunk_us": ("µs", "a chunk of a stream"),
     "chunk_kib_us": ("µs", "a KiB in chunks"),
     "payload_kib_us": ("µs", "a KiB of inputs and outputs of up to 4 KiB"),
-    "large_us": ("µs", "an input or output above 4 KiB, which takes a command of its own"),
+    "large_us": ("µs", "an input or output above 4 KiB, which takes one more command"),
     "large_kib_us": ("µs", "a KiB of these"),
     "removal_us": ("µs", "the removal of a finished run"),
     "look_us": ("µs", "a look of an idle worker into one partition, in all topics"),

@@ -27,7 +27,7 @@ FULL: Final = 0.75
 PER_MASTER: Final = 4
 """Partitions of each master, at least: with fewer, one master has far more runs than another."""
 LOG_PAYLOAD: Final = 4096
-"""Bytes of the largest payload in a log: a larger one takes a command of its own to write and one
+"""Bytes of the largest payload in a log: a larger one takes one more command to write and one
 to read."""
 MAX_PARTITIONS: Final = 1024
 MAX_MASTERS: Final = MAX_PARTITIONS // PER_MASTER
