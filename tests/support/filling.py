@@ -15,6 +15,7 @@ import pytest
 import redis
 
 from redis_world import RedisWorld
+from redis_world.connection import Connection
 from redis_world.ids import new_request_id
 from redis_world.lua import Script
 from support.events import new_run_id
@@ -63,18 +64,18 @@ class Filler:
         self.world = world
         self._client = client
         self._rows: list[Row] | None = None
-        original = Script.arrange
+        original = Connection.run
         filler = self
 
-        def arrange(
-            script: Script, keys: Mapping[str, str | bytes], args: Mapping[str, Any]
+        async def run(
+            connection: Connection, name: str, words: Sequence[Any], *more: Any
         ) -> list[Any]:
-            row = original(script, keys, args)
             if filler._rows is not None:
-                filler._rows.append((script, [_bytes(part) for part in row]))
-            return row
+                script = connection.script(name)
+                filler._rows.append((script, [_bytes(len(script.keys)), *map(_bytes, words)]))
+            return await original(connection, name, words, *more)
 
-        monkeypatch.setattr(Script, "arrange", arrange)
+        monkeypatch.setattr(Connection, "run", run)
 
     async def learn(self, *acts: Callable[[], Awaitable[Any]]) -> list[Row]:
         """Do something, and remember which scripts that has called."""
