@@ -64,7 +64,9 @@ _WORD = re.compile(r"(?<![\w)\]]\.)\b[A-Za-z_]\w*")
 _TOP_LEVEL = re.compile(r"^local (?P<function>function )?(?P<names>\w+(?: *, *\w+)*)")
 
 _GOES_ON = re.compile(r"(?:and|or|not|then|elseif|until)\b|\W")
-"""Of a line that goes on with a statement of another line, as far as that can be seen."""
+_IS_LEFT_OPEN = re.compile(r"(?:\b(?:and|or|not|return)|[,({\[=<>~+*/%^.-])$")
+"""Of a line that goes on with a statement, and of one whose statement goes on behind it; as far as
+that can be seen."""
 
 _RESEND = "resend"
 
@@ -363,6 +365,7 @@ class _Libraries:
     ) -> Iterator[str]:
         """Lines of a file, with what is deferred in front of the first call of it in its block."""
         indents: dict[str, int] = {}
+        before = ""
         for place, line in enumerate(lines[first:end], first):
             code = line.lstrip()
             if code and not code.startswith("--"):
@@ -370,7 +373,7 @@ class _Libraries:
                 indents = {each: its for each, its in indents.items() if its <= indent}
                 for called in _WORD.findall(line):
                     if called in self._deferred and called not in indents:
-                        if _GOES_ON.match(code):
+                        if _GOES_ON.match(code) or _IS_LEFT_OPEN.search(before):
                             raise ScriptError(
                                 f"{name}:{place + 1}: the statement that calls {called}, which is"
                                 " deferred, has to begin on this line"
@@ -378,6 +381,7 @@ class _Libraries:
                         indents[called] = indent
                         yield from self._definition(called)
                         yield f"{_MARKER}{name}:{place + 1}"
+                before = code
             yield line
 
     def _definition(self, name: str) -> Iterator[str]:

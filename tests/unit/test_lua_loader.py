@@ -401,7 +401,10 @@ def test_what_is_deferred_is_made_once_in_a_block_that_calls_it(folder: Folder) 
         assert client.eval(script.source, 1, "k", "2") == [b"b2", b"aa1"]
 
 
-@pytest.mark.parametrize("line", ["  or one(1)", "  + one(1)", "elseif one(1) then"])
+@pytest.mark.parametrize(
+    "line",
+    ["  or one(1)", "  + one(1)", "elseif one(1) then", "n = {\n  one(1)", "n = n +\n  one(1)"],
+)
 def test_a_statement_that_calls_what_is_deferred_begins_on_that_line(
     folder: Folder, line: str
 ) -> None:
