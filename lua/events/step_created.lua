@@ -44,6 +44,6 @@ store_new_step(base, at, run, run_id, state, slot, count, correlation_id, create
 -- Send.
 local sent = ''
 if outbox ~= '' then
-  sent = send_message_along(base, at, outbox, run_id, correlation_id)
+  sent = send_message_along(base, at, outbox, run_id, correlation_id, created)
 end
 return { 'OK', slot, at, sent }

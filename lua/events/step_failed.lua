@@ -35,6 +35,6 @@ store_run(base, at, run, run_id, state, slot, 'step:' .. correlation_id, record)
 -- Wake the run.
 local sent = ''
 if outbox ~= '' then
-  sent = send_outcome_along(base, at, outbox, run_id, state)
+  sent = send_outcome_along(base, at, outbox, run_id, state, correlation_id, step)
 end
 return step_reply(events, state, step, record, slot, at, sent, resolve_data)

@@ -39,6 +39,6 @@ local record = record_of(step)
 store_run(base, at, run, run_id, state, slot, 'step:' .. correlation_id, record)
 local sent = ''
 if outbox ~= '' then
-  sent = send_along(base, at, outbox)
+  sent = send_along(base, at, outbox, run_id, correlation_id, step)
 end
 return step_reply(events, state, step, record, slot, at, sent, resolve_data)

@@ -82,6 +82,6 @@ if not is_first then
 end
 local sent = ''
 if outbox ~= '' then
-  sent = send_along(base, at, outbox)
+  sent = send_along(base, at, outbox, run_id, correlation_id, step)
 end
 return step_reply(events, state, step, record, slot, at, sent, resolve_data)

@@ -1,3 +1,4 @@
+-- @include lib/book
 -- @include lib/cleaning
 -- @include lib/debt
 -- @include lib/keep_streams
@@ -8,8 +9,8 @@
 
 -- How many outstanding messages a run has, nil where it never had one, and its wake.
 local function count_messages(base, run_id)
-  local found = redis.call('HMGET', run_queue_key(base, run_id), 'n', 'wake')
-  return tonumber(found[1] or nil), found[2]
+  local book = open_book(base, '', run_id, '')
+  return tonumber(get(book, 'n') or nil), get(book, 'wake')
 end
 
 -- Creates a run, pending, with its run_created event in slot 1. The caller has checked that there

@@ -1,3 +1,4 @@
+-- @include lib/book
 -- @include lib/keys
 -- @include lib/run
 -- @include lib/step_record
@@ -71,7 +72,7 @@ end
 -- @deferred
 local function has_wake(...)
   local base, run_id = ...
-  return redis.call('HEXISTS', run_queue_key(base, run_id), 'wake') == 1
+  return get(open_book(base, '', run_id, ''), 'wake')
 end
 
 -- Notes that a run is owed a wake, to be stored by the caller; unless one lies there already.
@@ -104,7 +105,8 @@ end
 -- @deferred
 local function finds_message(...)
   local base, run_id, step_id = ...
-  return redis.call('HEXISTS', run_queue_key(base, run_id), 'step:' .. step_id) == 1
+  local place = 'step:' .. step_id
+  return get(open_book(base, '', run_id, '', place), place)
 end
 
 -- Whether a step has an outstanding message.
@@ -126,22 +128,22 @@ end
 local function owe_open_step(base, at, run_id, step_id)
   local state = known_run(base, run_id)
   local step = is_live(base, run_id) and read_step(base, run_id, step_id)
-  if step and not is_terminal(step.status) and step.owed == ''
+  if step and not is_terminal(step.status) and step.owed == '-'
     and not has_message(base, run_id, state, step_id) then
-    step.owed = at
+    step.owed = distance_of(step.created_at, at)
     state.steps_owed = state.steps_owed + 1
-    store_debts(base, at, run_id, state, step_field(step_id), pack_step(step))
+    store_debts(base, at, run_id, state, step_field(step_id), record_of(step))
   end
 end
 
 -- A step has its message now.
 local function forgive_step(base, at, run_id, step_id, step)
-  if step and step.owed ~= '' then
+  if step and step.owed ~= '-' then
     local state = known_run(base, run_id)
-    step.owed = ''
+    step.owed = '-'
     -- The end of a run leaves it owed nothing, and the records of its steps as they are.
     state.steps_owed = math.max(0, state.steps_owed - 1)
-    store_debts(base, at, run_id, state, step_field(step_id), pack_step(step))
+    store_debts(base, at, run_id, state, step_field(step_id), record_of(step))
   end
 end
 
@@ -153,9 +155,9 @@ local function restart_debts(base, at, run_id, step_id)
     store_debts(base, at, run_id, state)
   end
   local step = step_id and read_step(base, run_id, step_id)
-  if step and step.owed ~= '' then
-    step.owed = at
-    redis.call('HSET', run_key(base, run_id), step_field(step_id), pack_step(step))
+  if step and step.owed ~= '-' then
+    step.owed = distance_of(step.created_at, at)
+    redis.call('HSET', run_key(base, run_id), step_field(step_id), record_of(step))
   end
 end
 

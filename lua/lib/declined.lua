@@ -1,12 +1,29 @@
+-- @include lib/book
 -- @include lib/keys
 -- @include lib/sleepers
 
 -- Messages that workers have declined (contract, section 7, postpone). Such a message is due again
--- later, and until then lies in the topic's `declined` too, since when it was first postponed. Its
--- hash names the workers that declined it: all others may have it at once.
+-- later, and until then lies in the topic's `declined` too, since when it was first postponed. A
+-- note beside it names the workers that declined it: all others may have it at once.
 
 local MAX_DECLINERS, KEPT_DECLINERS = 64, 32
 local OFFERS = 16
+
+-- What is noted of a postponed message: since when it is one, who has declined it, by spaces, and
+-- the name of its step; nil for nothing.
+local function declined_note(book, message_id)
+  local field = 'declined:' .. message_id
+  fetch(book, field)
+  local since, decliners, step_name = string.match(get(book, field) or '', '^(%d+) ([^\n]*)\n(.*)$')
+  return since and { since = since, decliners = decliners, step_name = step_name }
+end
+
+-- The workers that have declined one of the members of `declined`; nil for none.
+local function decliners_of(base, topic, member)
+  local message_id, run_id = split_member(member)
+  local note = declined_note(open_book(base, topic, run_id, message_id), message_id)
+  return note and note.decliners
+end
 
 -- The worker that a receipt was made for.
 local function worker_of(receipt)
@@ -58,8 +75,8 @@ end
 -- worker sleeps that has not declined it.
 local function hint_declined(base, topic, at)
   local declined = topic_key(base, topic, 'declined')
-  for _, message_id in ipairs(redis.call('ZRANGE', declined, 0, OFFERS - 1, 'REV')) do
-    local decliners = redis.call('HGET', message_key(base, topic, message_id), 'declined_by')
+  for _, member in ipairs(redis.call('ZRANGE', declined, 0, OFFERS - 1, 'REV')) do
+    local decliners = decliners_of(base, topic, member)
     if decliners and not are_too_many(decliners) and hint_another(base, topic, at, decliners) then
       return
     end
@@ -67,8 +84,8 @@ local function hint_declined(base, topic, at)
 end
 
 -- Whether a message may be offered to a worker before its time.
-local function is_offered(base, topic, message_id, worker)
-  local decliners = redis.call('HGET', message_key(base, topic, message_id), 'declined_by') or ''
+local function is_offered(base, topic, member, worker)
+  local decliners = decliners_of(base, topic, member) or ''
   return not are_too_many(decliners) and not is_among(worker, decliners)
 end
 
@@ -90,9 +107,9 @@ local function offers(base, topic, worker, spot)
     end
   end
   local offered = {}
-  for _, message_id in ipairs(found) do
-    if is_offered(base, topic, message_id, worker) then
-      offered[#offered + 1] = message_id
+  for _, member in ipairs(found) do
+    if is_offered(base, topic, member, worker) then
+      offered[#offered + 1] = member
     end
   end
   return offered, count > #found

@@ -58,7 +58,10 @@ local function expire_data(...)
   if end_streams(base, run_id, '') then
     clean_later(base, at, 'streams', run_id)
   end
-  if redis.call('EXISTS', run_queue_key(base, run_id)) == 1 then
+  local book = open_book(base, '', run_id, '')
+  if get(book, 'n') then
+    put(book, 'bare', '1')
+    store_books()
     clean_later(base, at, 'messages', run_id)
   end
 end
@@ -68,11 +71,16 @@ end
 local function strip_messages(base, run_id, cursor)
   local found
   found, cursor = scan_messages(base, run_id, cursor == '' and '0' or cursor, STRIPPED_AT_ONCE)
+  local book = open_book(base, '', run_id, '')
   for _, each in ipairs(found) do
-    local message = message_key(base, each.topic, each.id)
-    if redis.call('HDEL', message, 'last_error', 'headers', 'body') > 0 then
-      redis.call('HSET', message, 'headers', '', 'body', '')
+    local message = unpack_envelope(each.envelope)
+    drop(book, 'headers:' .. each.id)
+    drop(book, 'body:' .. each.id)
+    drop(book, 'error:' .. each.id)
+    if message and message.size > 0 then
+      put(book, 'message:' .. each.id, bare_envelope(message))
     end
   end
+  store_books()
   return cursor ~= '0' and cursor or nil
 end

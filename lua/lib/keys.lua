@@ -37,15 +37,17 @@ local function topic_key(base, topic, part)
   return base .. 'queue:' .. topic .. ':' .. part
 end
 
+-- What is stored of a message of no run.
 local function message_key(base, topic, message_id)
   return base .. 'queue:' .. topic .. ':message:' .. message_id
 end
 
-local function idempotency_key(base, topic, run_id, key)
-  return base .. 'queue:' .. topic .. ':key:' .. escape(run_id) .. '/' .. escape(key)
+-- Of a message of no run: those of runs are fields of their bookkeeping.
+local function idempotency_key(base, topic, key)
+  return base .. 'queue:' .. topic .. ':key:' .. escape(key)
 end
 
--- The bookkeeping of a run's messages.
+-- The messages of a run, and the bookkeeping of them.
 local function run_queue_key(base, run_id)
   return run_key(base, run_id) .. ':queue'
 end
@@ -124,8 +126,7 @@ local function parked_key(base)
   return base .. 'parked'
 end
 
--- Messages whose record is gone, which the sweeper seeks the runs of, by the time since when:
--- `n/<message>`, or `dead/<message>` of a dead letter, the count of its run that it is in.
+-- Runs of messages whose record is gone, by the time since when.
 local function lost_key(base)
   return base .. 'lost'
 end

@@ -6,30 +6,32 @@ local EXPIRED_AT_ONCE = 100
 
 -- Frees leases that have expired. The receipt goes, so that a worker that was only slow can change
 -- nothing any more; the message is due at once, with nobody to blame, or dead after more lost
--- leases than any series of restarts explains. Ids whose record is gone are added to `dropped`.
+-- leases than any series of restarts explains. Those whose record is gone are added to `dropped`.
 -- @deferred
 local function free_leases(...)
   local base, topic, at, max_lost, leased, expired, dropped = ...
-  for _, message_id in ipairs(expired) do
-    local key = message_key(base, topic, message_id)
-    local message = load_message(key)
-    redis.call('ZREM', leased, message_id)
+  for _, member in ipairs(expired) do
+    local message_id, run_id = split_member(member)
+    local book = open_message(base, topic, run_id, message_id)
+    local message = read_message(book, message_id)
+    redis.call('ZREM', leased, member)
     if not message then
-      lose(base, topic, message_id)
-      dropped[#dropped + 1] = message_id
-    elseif redis.call('HINCRBY', key, 'lost', '1') >= tonumber(max_lost) then
-      bury(base, topic, at, message_id, message, 'max_lost_leases')
+      lose(base, topic, member)
+      dropped[#dropped + 1] = member
     else
-      redis.call('HDEL', key, 'receipt')
-      redis.call('HSET', key, 'due_at', at)
-      redis.call('ZADD', topic_key(base, topic, 'due'), at, message_id)
-      unhold(base, message.run, message_id)
+      message.lost, message.receipt = increased(message.lost, 1), '-'
+      if tonumber(message.lost) >= tonumber(max_lost) then
+        bury(base, at, book, message, 'max_lost_leases')
+      else
+        free(base, book, message, at)
+      end
     end
   end
+  store_books()
 end
 
 -- Frees expired leases, a bounded number at a time. Returns how many, and when the next one ends;
--- ids whose record is gone are added to `dropped`.
+-- those whose record is gone are added to `dropped`.
 local function expire_leases(base, topic, at, max_lost, dropped)
   local leased = topic_key(base, topic, 'leased')
   local first = redis.call('ZRANGE', leased, 0, 0, 'WITHSCORES')[2]

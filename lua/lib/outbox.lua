@@ -5,7 +5,7 @@
 -- Both happen in the event's own script, so that neither is ever there without the other. They come
 -- packed into one argument, since most events have none: netstrings (`<length>:<bytes>`) of the
 -- message's topic, id, run, kind, step, key, queue name, deployment, headers, body and delay, all
--- empty for none; then, where a delivery ends, of its topic, message and receipt.
+-- empty for none; then, where a delivery ends, of its topic, run, message and receipt.
 
 local MESSAGE_FIELDS = 11
 
@@ -31,8 +31,8 @@ local function unpack_outbox(outbox)
   local delivery
   if fields[MESSAGE_FIELDS + 1] then
     delivery = {
-      topic = fields[MESSAGE_FIELDS + 1], id = fields[MESSAGE_FIELDS + 2],
-      receipt = fields[MESSAGE_FIELDS + 3],
+      topic = fields[MESSAGE_FIELDS + 1], run = fields[MESSAGE_FIELDS + 2],
+      id = fields[MESSAGE_FIELDS + 3], receipt = fields[MESSAGE_FIELDS + 4],
     }
   end
   return message, topic, delivery
@@ -42,38 +42,50 @@ end
 local function carried(base, topic, message, delivery)
   local sent = ''
   if message then
-    local id = standing(base, topic, message, run_queue_key(base, message.run))
+    local bare = is_bare(base, message.run)
+    message.topic = topic
+    local book = open_for(base, topic, message)
+    local id = read_message(book, message.id) and message.id
+      or standing(base, topic, book, message, bare)
     -- Without any it was done meanwhile.
     sent = id or is_of_closed_step(base, message) and '' or message.id
   end
-  return sent, delivery and not is_stored(base, delivery.topic, delivery.id)
+  return sent, delivery and not is_stored(
+    open_message(base, delivery.topic, delivery.run, delivery.id), delivery.id)
 end
 
 -- Sends the message at a time, under its delay, and ends the delivery; without a time, finds what
--- an earlier run of the same request has done. Returns what the event's answer says of it; and
--- whether the message is a new replay that is due now.
+-- an earlier run of the same request has done. The step of this run and id, if any, is as it is
+-- given. Returns what the event's answer says of it; and whether the message is a new replay that
+-- is due now.
 --
 -- The order matters, as it does in queue/ack: what the delivery holds is free before the message
 -- takes it.
 -- @deferred
 local function carry(...)
-  local base, outbox, at = ...
+  local base, outbox, at, run_id, step_id, step = ...
   local message, topic, delivery = unpack_outbox(outbox)
   local sent, wakes = '', false
-  local ended
+  local ended, book
   if at then
-    ended = delivery and take_delivery(base, delivery.topic, delivery.id, delivery.receipt)
+    if delivery then
+      ended, book = take_delivery(base, delivery.topic, delivery.run, delivery.id,
+        delivery.receipt)
+    end
     if message then
       message.due_at = later(at, message.delay)
-      sent, wakes = push(base, topic, at, message)
+      local is_its = message.step == step_id and message.run == run_id
+      sent, wakes = push(base, topic, at, message, is_its and step or nil)
       sent = sent or ''
     end
     if ended then
-      close_delivery(base, at, delivery.id, ended)
+      local is_over = step and is_terminal(step.status) and book.run == run_id
+      close_delivery(base, at, book, ended, is_over and step_id or nil)
     end
   else
     sent, ended = carried(base, topic, message, delivery)
   end
+  store_books()
   if delivery then
     sent = sent .. (ended and '/acked' or '/lost')
   end
@@ -83,18 +95,18 @@ end
 -- Does what an event brings along, if anything. Returns the id of the message that stands for the
 -- one that it sends, empty for none, also when its step is over; behind it, where the event ends a
 -- delivery, `/acked`, or `/lost` when its lease was lost; and whether the message is a new replay
--- that is due now.
-local function send_along(base, at, outbox)
+-- that is due now. An event of a step gives that as it is by now.
+local function send_along(base, at, outbox, run_id, step_id, step)
   if outbox == '' then
     return '', false
   end
-  return carry(base, outbox, at)
+  return carry(base, outbox, at, run_id, step_id, step)
 end
 
 -- The same for an event that somebody waits for: what comes along and does not wake the run now
 -- leaves it owed a wake. Where nothing does, the event has stored that.
-local function send_wake_along(base, at, outbox, run_id)
-  local sent, wakes = send_along(base, at, outbox)
+local function send_wake_along(base, at, outbox, run_id, step_id, step)
+  local sent, wakes = send_along(base, at, outbox, run_id, step_id, step)
   if outbox ~= '' and not wakes then
     owe_wake(base, at, run_id)
   end

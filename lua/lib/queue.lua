@@ -1,134 +1,194 @@
--- @include lib/bare
+-- @include lib/book
 -- @include lib/cleaning
 -- @include lib/clock
 -- @include lib/debt
 -- @include lib/keys
+-- @include lib/message
 -- @include lib/run
 -- @include lib/sleepers
 
--- Messages: what sends, settles and releases them. A message is in exactly one of the sets
--- due, leased, held and dead. The bookkeeping hash of its run has
---   n            how many messages are outstanding (due, leased or held)
---   wake         the plain wake that is due and was never delivered: it absorbs further ones
---   leased       the one replay that a worker holds
---   step:<id>    the outstanding message of a step
---   message:<id> the topic of each of its messages, dead letters included
---   dead         how many of its messages are dead letters
---   queue        the queue name last used, for the sweeper
---   rewakes, rewoken_at, rewoken_length   of the sweeper: how often it woke the run in vain, when
---                last, and how long the log was then
--- Messages without a run have run = '' and no bookkeeping.
+-- Messages: what sends, settles and frees them. A message is in exactly one of the sets due,
+-- leased, held and dead of its topic, and its record is in the book of its run:
 --
--- The record of a message may be gone, evicted or deleted by hand, while its id still lies in a set
--- or in the bookkeeping. Whoever meets such an id takes it out of its sets, and goes on; the
--- sweeper finds its run, and sets the bookkeeping right.
+--   push     -> due           a message is sent, or a dead letter again
+--   lease    due -> leased    a worker claims it (queue/claim)
+--   hold     due -> held      a replay, while another one of its run is leased (queue/claim)
+--   unhold   held -> due      that one has ended, in whatever way
+--   retry, release, postpone, expire   leased -> due
+--   bury     leased -> dead   nothing more is tried for it
+--   take     leased -> gone   it was handled
+--
+-- The record may be gone, evicted or deleted by hand, while the message still lies in a set.
+-- Whoever meets it takes it out, and goes on; the sweeper sets the book right (queue/mend).
 
--- A further wake is the present one only where nothing would tell them apart: of a run whose user
--- data is deleted, nobody is shown the headers, whether they are stored still or not.
-local function absorbs(base, topic, wake, message)
-  local fields = redis.call('HMGET', message_key(base, topic, wake),
-    'queue', 'deployment', 'headers')
-  return fields[1] == message.queue and fields[2] == message.deployment
-    and (fields[3] == message.headers or is_bare(base, message.run))
+-- Whether nothing of a run's messages is shown but what they are (contract, section 5, run
+-- retention): its user data is deleted, or it was removed just now.
+local function is_bare(base, run_id)
+  if run_id == '' then
+    return false
+  end
+  local state = known_run(base, run_id)
+  return state.expired_at and true or not state.status and is_removing(base, run_id) and true
+    or false
 end
 
-local function is_stored(base, topic, message_id)
-  return redis.call('EXISTS', message_key(base, topic, message_id)) == 1
+-- The name of the step of a message, empty for none: it is shown in place of its content.
+-- @deferred
+local function name_of_step(...)
+  local base, message = ...
+  return message.step ~= ''
+    and redis.call('HGET', run_key(base, message.run), name_field(message.step)) or ''
 end
 
 -- Takes a message out of all sets of its topic; whether it was a dead letter.
-local function take_out(base, topic, message_id)
+local function take_out(base, topic, member)
   for _, place in ipairs({ 'due', 'declined', 'leased', 'held' }) do
-    redis.call('ZREM', topic_key(base, topic, place), message_id)
+    redis.call('ZREM', topic_key(base, topic, place), member)
   end
-  return redis.call('ZREM', topic_key(base, topic, 'dead'), message_id) == 1
+  redis.call('HDEL', topic_key(base, topic, 'letters'), (split_member(member)))
+  return redis.call('ZREM', topic_key(base, topic, 'dead'), member) == 1
 end
 
--- Takes a message whose record is gone out of its sets. Whose it was nobody knows here, and its run
--- would count on it for ever: the sweeper seeks that run.
+-- Takes a message whose record is gone out of its sets; the sweeper is to see to the rest of what
+-- its run had.
 -- @deferred
 local function lose(...)
-  local base, topic, message_id, is_dead = ...
-  local count = (take_out(base, topic, message_id) or is_dead) and 'dead/' or 'n/'
-  redis.call('ZADD', lost_key(base), 'NX', now(), count .. message_id)
+  local base, topic, member = ...
+  local _, run_id = split_member(member)
+  take_out(base, topic, member)
+  if run_id ~= '' then
+    redis.call('ZADD', lost_key(base), 'NX', now(), run_id)
+  end
 end
 
--- Ends the search for the run of a lost message; whether it was a dead letter.
+-- The same of one that only its book names, whatever its topic was: the next claim meets it.
 -- @deferred
-local function find(...)
-  local base, message_id = ...
-  redis.call('ZREM', lost_key(base), 'n/' .. message_id)
-  return redis.call('ZREM', lost_key(base), 'dead/' .. message_id) == 1
+local function lose_named(...)
+  local base, run_id, message_id = ...
+  local at, member = now(), member_of(message_id, run_id)
+  for _, topic in ipairs(redis.call('SMEMBERS', topics_key(base))) do
+    redis.call('ZADD', topic_key(base, topic, 'due'), 'XX', at, member)
+    redis.call('ZADD', topic_key(base, topic, 'leased'), 'XX', at, member)
+  end
+  redis.call('ZADD', lost_key(base), 'NX', at, run_id)
 end
 
--- The leased replay of a run has ended, in whatever way: the first held one is due again,
--- under the time at which it was due before.
-local function unhold(base, run_id, message_id)
-  if run_id == '' then
-    return
-  end
-  local bookkeeping = run_queue_key(base, run_id)
-  if redis.call('HGET', bookkeeping, 'leased') ~= message_id then
-    return
-  end
-  redis.call('HDEL', bookkeeping, 'leased')
-  local next_held = redis.call('ZPOPMIN', held_key(base, run_id))
+-- Whether a book has the record of a message.
+local function is_stored(book, message_id)
+  fetch(book, 'message:' .. message_id, 'state:' .. message_id)
+  return read_message(book, message_id) ~= nil
+end
+
+-- Makes the first held replay of a run due again, under the time at which it was due before.
+-- @deferred
+local function unhold_first(...)
+  local base, book = ...
+  local next_held = redis.call('ZPOPMIN', held_key(base, book.run))
   while next_held[1] do
     local topic, held_id = string.match(next_held[1], '^(.*)/(.*)$')
-    redis.call('ZREM', topic_key(base, topic, 'held'), held_id)
-    if is_stored(base, topic, held_id) then
-      redis.call('ZADD', topic_key(base, topic, 'due'), next_held[2], held_id)
-      hint(base, topic, now())
+    local member = member_of(held_id, book.run)
+    redis.call('ZREM', topic_key(base, topic, 'held'), member)
+    redis.call('ZADD', topic_key(base, topic, 'due'), next_held[2], member)
+    hint(base, topic, now())
+    add(book, 'held', -1)
+    if is_stored(book, held_id) then
       return
     end
-    lose(base, topic, held_id)
-    next_held = redis.call('ZPOPMIN', held_key(base, run_id))
+    -- Its record is gone: the claim that meets it tells that.
+    next_held = redis.call('ZPOPMIN', held_key(base, book.run))
   end
 end
 
--- The message that a run's bookkeeping names in a place, unless its record is gone; then it is
--- lost, or nothing would ever take its place again.
-local function named(base, run_id, place)
-  local bookkeeping = run_queue_key(base, run_id)
-  local message_id = redis.call('HGET', bookkeeping, place)
-  if not message_id then
-    return nil
-  end
-  local topic = redis.call('HGET', bookkeeping, 'message:' .. message_id)
-  if topic and is_stored(base, topic, message_id) then
-    return message_id
-  end
-  unhold(base, run_id, message_id)
-  redis.call('HDEL', bookkeeping, place)
-  lose(base, topic or '', message_id)
-end
-
--- The message that stands for this one already, if any: itself, when its request is sent again
--- (ids are made once), or the outstanding one that takes its place.
-local function standing(base, topic, message, bookkeeping)
-  if is_stored(base, topic, message.id) then
-    return message.id
-  end
-  if message.key ~= '' then
-    local holder = redis.call('GET', idempotency_key(base, topic, message.run, message.key))
-    if holder and is_stored(base, topic, holder) then
-      return holder
+-- The leased replay of a run has ended, in whatever way.
+local function unhold(base, book, message_id)
+  if book.run ~= '' and get(book, 'leased') == message_id then
+    drop(book, 'leased')
+    if count_of(book, 'held') > 0 then
+      unhold_first(base, book)
     end
   end
-  if message.kind == 'step' then
-    return named(base, message.run, 'step:' .. message.step)
+end
+
+-- The message that a book names in a place that was looked at, unless its record is gone: then
+-- nothing would ever take its place again.
+local function named(base, book, place)
+  local message_id = get(book, place)
+  if not message_id then
+    return nil
+  elseif is_stored(book, message_id) then
+    return message_id
+  end
+  unhold(base, book, message_id)
+  drop(book, place)
+  lose_named(base, book.run, message_id)
+end
+
+-- A further wake is the present one only where nothing would tell them apart: of a run whose user
+-- data is deleted, nobody is shown the headers, whether they are stored still or not.
+local function absorbs(book, wake_id, message, bare)
+  local wake = is_stored(book, wake_id) and read_message(book, wake_id)
+  if not wake or wake.topic ~= message.topic then
+    return false
+  end
+  local queue, deployment, headers = address_of(wake)
+  if headers == false and not bare then
+    fetch(book, 'headers:' .. wake_id)
+    headers = get(book, 'headers:' .. wake_id)
+  end
+  return queue == message.queue and deployment == message.deployment
+    and (bare or headers == message.headers)
+end
+
+-- The field of a book that names the message of an idempotency key.
+local function key_field(topic, key)
+  return 'key:' .. topic .. '/' .. key
+end
+
+-- The outstanding message that has an idempotency key, nil for none.
+local function holder_of(base, topic, book, key)
+  if book.run ~= '' then
+    return named(base, book, key_field(topic, key))
+  end
+  local holder = redis.call('GET', idempotency_key(base, topic, key))
+  return holder and is_stored(open_message(base, topic, '', holder), holder) and holder or nil
+end
+
+-- The book of a message that is to be sent, with what may stand for it.
+local function open_for(base, topic, message)
+  local id, key, step = message.id, message.key, message.step
+  if message.kind == 'step' and key ~= '' then
+    return open_book(base, topic, message.run, id, 'message:' .. id, 'state:' .. id,
+      'step:' .. step, key_field(topic, key))
+  elseif message.kind == 'step' then
+    return open_book(base, topic, message.run, id, 'message:' .. id, 'state:' .. id,
+      'step:' .. step)
+  elseif key ~= '' then
+    return open_book(base, topic, message.run, id, 'message:' .. id, 'state:' .. id,
+      key_field(topic, key))
+  end
+  return open_message(base, topic, message.run, id)
+end
+
+-- The outstanding message that takes the place of this one, if any.
+local function standing(base, topic, book, message, bare)
+  local holder = message.key ~= '' and holder_of(base, topic, book, message.key)
+  if holder then
+    return holder
+  elseif message.kind == 'step' then
+    return named(base, book, 'step:' .. message.step)
   elseif message.kind == 'wake' then
-    local wake = redis.call('HGET', bookkeeping, 'wake')
-    return wake and absorbs(base, topic, wake, message) and wake
+    local wake = get(book, 'wake')
+    return wake and absorbs(book, wake, message, bare) and wake or nil
   end
 end
 
--- Whether a message is of a step that needs none any more; and the step, if any.
-local function is_of_closed_step(base, message)
+-- Whether a message is of a step that needs none any more; and the step, if any, which an event
+-- may know already.
+local function is_of_closed_step(base, message, known_step)
   if message.kind ~= 'step' then
     return false
   end
-  local step = read_step(base, message.run, message.step)
+  local step = known_step or read_step(base, message.run, message.step)
   return step and is_terminal(step.status), step
 end
 
@@ -141,82 +201,135 @@ local function note_queued(base, run_id)
   end
 end
 
--- Sends a message. Returns the id of the message that stands for it, or nil when its step is
--- terminal and nothing is left to deliver; and whether it is a new replay that is due now.
--- @deferred
-local function push(...)
-  local base, topic, at, message = ...
-  local bookkeeping = run_queue_key(base, message.run)
-  local holder = standing(base, topic, message, bookkeeping)
-  if holder then
-    return holder
+-- A message whose record was just stored is due at a time, and takes its places. Returns whether
+-- it is a new replay that is due now.
+local function enter(base, at, book, message, step)
+  local topic, run_id = message.topic, book.run
+  redis.call('ZADD', topic_key(base, topic, 'due'), message.due_at, member_of(message.id, run_id))
+  if run_id == '' then
+    redis.call('SADD', topics_key(base), topic)
+    if message.key ~= '' then
+      redis.call('SET', idempotency_key(base, topic, message.key), message.id)
+    end
+    announce(base, topic, at, message.due_at)
+    return false
   end
-  local is_closed, step = is_of_closed_step(base, message)
-  if is_closed then
-    return nil
+  if get(book, 'topic') ~= topic then
+    redis.call('SADD', topics_key(base), topic)
+    put(book, 'topic', topic)
   end
-  redis.call('HSET', message_key(base, topic, message.id),
-    'run', message.run, 'kind', message.kind, 'step', message.step, 'key', message.key,
-    'queue', message.queue, 'deployment', message.deployment, 'headers', message.headers,
-    'body', message.body, 'size', #message.headers + #message.body, 'attempt', '0',
-    'failures', '0', 'lost', '0', 'enqueued_at', at, 'due_at', message.due_at)
-  redis.call('ZADD', topic_key(base, topic, 'due'), message.due_at, message.id)
-  redis.call('SADD', topics_key(base), topic)
   if message.key ~= '' then
-    redis.call('SET', idempotency_key(base, topic, message.run, message.key), message.id)
+    put(book, key_field(topic, message.key), message.id)
+  end
+  if add(book, 'n', 1) == 1 then
+    redis.call('ZREM', parked_key(base), run_id)
+    note_queued(base, run_id)
   end
   local wakes = false
-  if message.run ~= '' then
-    if redis.call('HINCRBY', bookkeeping, 'n', '1') == 1 then
-      redis.call('ZREM', parked_key(base), message.run)
-      note_queued(base, message.run)
+  if message.kind == 'step' then
+    put(book, 'step:' .. message.step, message.id)
+    forgive_step(base, at, run_id, message.step, step)
+  else
+    if message.kind == 'wake' then
+      put(book, 'wake', message.id)
     end
-    redis.call('HSET', bookkeeping, 'queue', message.queue, 'message:' .. message.id, topic)
-    if message.kind == 'step' then
-      redis.call('HSET', bookkeeping, 'step:' .. message.step, message.id)
-      forgive_step(base, at, message.run, message.step, step)
-    else
-      if message.kind == 'wake' then
-        redis.call('HSET', bookkeeping, 'wake', message.id)
-      end
-      -- A replay that is due now begins after whatever was recorded so far.
-      wakes = message.due_at == at
-      if wakes then
-        forgive_wake(base, at, message.run)
-      end
+    -- A replay that is due now begins after whatever was recorded so far.
+    wakes = message.due_at == at
+    if wakes then
+      forgive_wake(base, at, run_id)
     end
   end
   announce(base, topic, at, message.due_at)
-  return message.id, wakes
+  return wakes
 end
 
--- Frees what an ending message holds: its key, and the one place of its step. What a newer
--- message holds by now stays.
-local function settle(base, topic, message_id, message)
-  if message.key ~= '' then
-    local key = idempotency_key(base, topic, message.run, message.key)
-    if redis.call('GET', key) == message_id then
-      redis.call('DEL', key)
+-- Stores the record of a new message.
+local function store_message(book, at, message, bare)
+  if bare then
+    message.headers, message.body = '', ''
+    if get(book, 'bare') == false then
+      put(book, 'bare', '1')
     end
+  end
+  begin_state(message, message.due_at, '-')
+  put(book, 'message:' .. message.id, pack_envelope(message, at))
+  store_state(book, message)
+  if #message.headers > INLINE_BYTES then
+    put(book, 'headers:' .. message.id, message.headers)
+  end
+  if #message.body > INLINE_BYTES then
+    put(book, 'body:' .. message.id, message.body)
+  end
+end
+
+-- Sends a message, whose step an event may know already; the caller stores the books. Returns the
+-- id of the message that stands for it, or nil when its step is terminal and nothing is left to
+-- deliver; and whether it is a new replay that is due now.
+-- @deferred
+local function push(...)
+  local base, topic, at, message, known_step = ...
+  message.topic = topic
+  local bare = is_bare(base, message.run)
+  local book = open_for(base, topic, message)
+  -- Itself, when its request is sent again: ids are made once.
+  local holder = read_message(book, message.id) and message.id
+    or standing(base, topic, book, message, bare)
+  if holder then
+    return holder
+  end
+  local is_closed, step = is_of_closed_step(base, message, known_step)
+  if is_closed then
+    return nil
+  end
+  store_message(book, at, message, bare)
+  if book.run ~= '' and get(book, 'queue') ~= message.queue then
+    put(book, 'queue', message.queue)
+  end
+  return message.id, enter(base, at, book, message, step)
+end
+
+-- Frees what an ending message holds, and no other may have while it is outstanding: its key, and
+-- the one place of its step.
+local function settle(base, book, message)
+  if message.key ~= '' and book.run == '' then
+    redis.call('DEL', idempotency_key(base, message.topic, message.key))
+  elseif message.key ~= '' then
+    drop(book, key_field(message.topic, message.key))
   end
   if message.kind == 'step' then
-    local bookkeeping = run_queue_key(base, message.run)
-    local place = 'step:' .. message.step
-    if redis.call('HGET', bookkeeping, place) == message_id then
-      redis.call('HDEL', bookkeeping, place)
-    end
+    drop(book, 'step:' .. message.step)
   end
 end
 
--- Deletes a message that nobody will deliver any more.
-local function delete_message(base, topic, message_id, run_id)
-  redis.call('DEL', message_key(base, topic, message_id))
-  if run_id ~= '' then
-    redis.call('HDEL', run_queue_key(base, run_id), 'message:' .. message_id)
+-- The book of a run that is over lives as long as messages or dead letters of it.
+local function forget_book(book)
+  if count_of(book, 'n') <= 0 and count_of(book, 'dead') <= 0 then
+    delete_book(book)
   end
 end
 
--- Some messages of a run, each with its topic and id, from a cursor on; the next cursor, `0` at
+-- The same at the end of a run.
+local function forget_run(base, run_id)
+  local book = open_book(base, '', run_id, '')
+  if get(book, 'n') then
+    forget_book(book)
+  end
+end
+
+-- One message of the run is outstanding no more. A live run without any is parked; one that has
+-- ended, or never was, is forgotten.
+local function count_down(base, at, book)
+  if book.run == '' or add(book, 'n', -1) > 0 then
+    return
+  end
+  if is_live(base, book.run) then
+    park(base, at, book.run)
+  else
+    forget_book(book)
+  end
+end
+
+-- Some messages of a run, each with its id and envelope, from a cursor on; the next cursor, `0` at
 -- the end. Of a small run all are there at once, however few are asked for.
 local function scan_messages(base, run_id, cursor, count)
   local reply = redis.call('HSCAN', run_queue_key(base, run_id), cursor, 'MATCH', 'message:*',
@@ -224,81 +337,60 @@ local function scan_messages(base, run_id, cursor, count)
   local found = {}
   for i = 1, #reply[2], 2 do
     found[#found + 1] = {
-      topic = reply[2][i + 1], id = string.sub(reply[2][i], #'message:' + 1),
+      id = string.sub(reply[2][i], #'message:' + 1), envelope = reply[2][i + 1],
     }
   end
   return found, reply[1]
 end
 
--- The bookkeeping of a run that is over lives as long as messages or dead letters of it.
-local function forget_run(base, run_id)
-  local bookkeeping = run_queue_key(base, run_id)
-  local counts = redis.call('HMGET', bookkeeping, 'n', 'dead')
-  if tonumber(counts[1] or '0') <= 0 and tonumber(counts[2] or '0') <= 0 then
-    redis.call('DEL', bookkeeping)
-  end
-end
-
--- One message of the run is outstanding no more. A live run without any is parked; one that has
--- ended, or never was, is forgotten.
-local function count_down(base, at, run_id)
-  if run_id == '' or redis.call('HINCRBY', run_queue_key(base, run_id), 'n', '-1') > 0 then
-    return
-  end
-  if is_live(base, run_id) then
-    park(base, at, run_id)
-  else
-    forget_run(base, run_id)
-  end
-end
-
--- The fields of a message that decide what happens to it; nil when it is gone.
-local function load_message(message)
-  local fields = redis.call('HMGET', message, 'run', 'kind', 'step', 'key', 'receipt', 'failures',
-    'lost')
-  if not fields[1] then
-    return nil
-  end
-  return {
-    run = fields[1], kind = fields[2], step = fields[3], key = fields[4],
-    receipt = fields[5] or '', failures = tonumber(fields[6]), lost = tonumber(fields[7]),
-  }
-end
-
--- Takes a message off its lease for whoever has the receipt of it: its fields, or nil when the
+-- A message that was looked at, taken off its lease for whoever has the receipt of it; nil when the
 -- lease was lost. The ZREM is the first write of the scripts that call it: a server that is full
 -- refuses a growing command only there, so that a full queue can still drain.
-local function end_lease(leased, message, message_id, receipt)
-  local fields = load_message(message)
-  if fields and fields.receipt == receipt and redis.call('ZREM', leased, message_id) == 1 then
-    return fields
+local function end_lease(base, topic, book, message_id, receipt)
+  local message = read_message(book, message_id)
+  if message and message.receipt == receipt and message.topic == topic and redis.call('ZREM',
+      topic_key(base, topic, 'leased'), member_of(message_id, book.run)) == 1 then
+    message.receipt = '-'
+    return message
   end
 end
 
--- Takes a message that was handled out of the queue, for whoever has its receipt: its fields, for
--- `close_delivery`, or nil when the lease was lost. What takes its place is sent in between.
-local function take_delivery(base, topic, message_id, receipt)
-  local message = end_lease(topic_key(base, topic, 'leased'), message_key(base, topic, message_id),
-    message_id, receipt)
+-- Takes a message that was handled out of the queue, for whoever has its receipt: the message and
+-- its book, for `close_delivery`, or nil when the lease was lost. What takes its place is sent in
+-- between.
+local function take_delivery(base, topic, run_id, message_id, receipt)
+  local book = open_message(base, topic, run_id, message_id)
+  local message = end_lease(base, topic, book, message_id, receipt)
   if message then
-    delete_message(base, topic, message_id, message.run)
-    settle(base, topic, message_id, message)
+    delete_record(book, message)
+    settle(base, book, message)
   end
-  return message
+  return message, book
 end
 
--- What is left to do for a message that was handled: for its step, and for its run.
-local function close_delivery(base, at, message_id, message)
-  if message.kind == 'step' then
-    owe_open_step(base, at, message.run, message.step)
+-- What is left to do for a message that was handled: for its step, unless that is over, and for its
+-- run.
+local function close_delivery(base, at, book, message, over_step)
+  if message.kind == 'step' and message.step ~= over_step then
+    owe_open_step(base, at, book.run, message.step)
   end
-  unhold(base, message.run, message_id)
-  count_down(base, at, message.run)
+  unhold(base, book, message.id)
+  count_down(base, at, book)
 end
 
--- Whether this very request has changed the message already, and its reply was lost.
-local function changed_by(message, op)
-  return redis.call('HGET', message, 'last_op') == op
+-- A message that was freed is due at a time again.
+local function free(base, book, message, due_at)
+  message.due_at = due_at
+  store_state(book, message)
+  redis.call('ZADD', topic_key(base, message.topic, 'due'), due_at,
+    member_of(message.id, book.run))
+  unhold(base, book, message.id)
+end
+
+-- Whether this very request has changed a message already, and its reply was lost.
+local function changed_by(book, message_id, op)
+  local message = read_message(book, message_id)
+  return message and message.op == op and message
 end
 
 -- What was to come of a message that is a dead letter now is still owed: to nobody as long as
@@ -312,15 +404,17 @@ local function owe_again(base, at, message)
 end
 
 -- Moves a message that nothing more is tried for to the dead letters.
-local function bury(base, topic, at, message_id, message, reason)
-  redis.call('ZADD', topic_key(base, topic, 'dead'), at, message_id)
-  redis.call('HSET', message_key(base, topic, message_id), 'reason', reason, 'died_at', at)
-  redis.call('HDEL', message_key(base, topic, message_id), 'receipt')
-  settle(base, topic, message_id, message)
-  if message.run ~= '' then
-    redis.call('HINCRBY', run_queue_key(base, message.run), 'dead', '1')
+local function bury(base, at, book, message, reason)
+  local topic = message.topic
+  redis.call('ZADD', topic_key(base, topic, 'dead'), at, member_of(message.id, book.run))
+  redis.call('HSET', topic_key(base, topic, 'letters'), message.id, book.run)
+  message.reason, message.died_at, message.receipt = reason, at, '-'
+  store_state(book, message)
+  settle(base, book, message)
+  if book.run ~= '' then
+    add(book, 'dead', 1)
     owe_again(base, at, message)
   end
-  unhold(base, message.run, message_id)
-  count_down(base, at, message.run)
+  unhold(base, book, message.id)
+  count_down(base, at, book)
 end

@@ -21,6 +21,11 @@ local function begin_removal(base, at, run_id)
   is_clean(base, 'streams', run_id)
   is_clean(base, 'messages', run_id)
   clean_later(base, at, 'run', run_id)
+  local book = open_book(base, '', run_id, '')
+  if get(book, 'n') then
+    put(book, 'bare', '1')
+    store_books()
+  end
   redis.call('UNLINK', run, attributes_key(base, run_id), events_key(base, run_id),
     stripped_key(base, run_id), payloads_key(base, run_id), claims_key(base, run_id),
     ops_key(base, run_id))
@@ -37,31 +42,39 @@ local function remove_streams(base, run_id, limit)
   return #names
 end
 
-local function remove_message(base, run_id, topic, message_id)
-  local message = load_message(message_key(base, topic, message_id))
-  redis.call('ZREM', held_key(base, run_id), topic .. '/' .. message_id)
-  local is_dead = take_out(base, topic, message_id)
+-- Takes a message of the run out of all sets; its record goes with the others of a piece.
+local function remove_message(base, book, message_id, envelope)
+  local message = unpack_envelope(envelope)
   if message then
-    settle(base, topic, message_id, message)
-  else
-    is_dead = find(base, message_id) or is_dead
+    local topic = message.topic
+    local held = redis.call('ZREM', held_key(base, book.run), topic .. '/' .. message_id)
+    local is_dead = take_out(base, topic, member_of(message_id, book.run))
+    add(book, 'held', -held)
+    add(book, is_dead and 'dead' or 'n', -1)
+    message.id = message_id
+    settle(base, book, message)
   end
-  redis.call('HINCRBY', run_queue_key(base, run_id), is_dead and 'dead' or 'n', '-1')
-  delete_message(base, topic, message_id, run_id)
+  for _, field in ipairs({ 'message:', 'state:', 'headers:', 'body:', 'error:', 'declined:' }) do
+    drop(book, field .. message_id)
+  end
 end
 
+-- Removes some messages; how many. It begins at the start each time, so that it finds those, too,
+-- that were sent since: none is left where it has come to the end of all of them.
 local function remove_messages(base, run_id, limit)
   local removed, cursor = 0, '0'
-  local found
+  local book = open_book(base, '', run_id, '')
   repeat
+    local found
     found, cursor = scan_messages(base, run_id, cursor, limit)
-    for _, message in ipairs(found) do
+    for _, each in ipairs(found) do
       if removed < limit then
-        remove_message(base, run_id, message.topic, message.id)
+        remove_message(base, book, each.id, each.envelope)
         removed = removed + 1
       end
     end
   until cursor == '0' or removed == limit
+  store_books()
   return removed
 end
 
@@ -81,7 +94,8 @@ local function remove_parts(base, run_id)
   if left == 0 then
     return false
   end
-  forget_run(base, run_id)
+  redis.call('DEL', run_queue_key(base, run_id), held_key(base, run_id))
+  redis.call('ZREM', lost_key(base), run_id)
   is_clean(base, 'run', run_id)
   return true
 end

@@ -16,18 +16,15 @@ local function after_pause(at, interval, pause)
   return later(at, pause - interval)
 end
 
--- What the sweeper wants to know of a run's messages.
-local function load_bookkeeping(base, run_id)
-  local fields = redis.call('HMGET', run_queue_key(base, run_id), 'dead', 'rewakes',
-    'rewoken_at', 'rewoken_length')
-  return {
-    dead = tonumber(fields[1] or '0'), rewakes = tonumber(fields[2] or '0'),
-    rewoken_at = tonumber(fields[3] or '0'), rewoken_length = fields[4],
-  }
+-- The messages of a run, with what the sweeper notes of it.
+local function open_run(base, run_id)
+  return open_book(base, '', run_id, '', 'rewakes', 'rewoken_at', 'rewoken_length')
 end
 
 -- The message that the sweeper sends: plain, and due now.
 local function rescue(base, topic, at, message)
   message.deployment, message.headers, message.due_at = '', '', at
-  return { 'OK', (push(base, topic, at, message)) }
+  local sent = push(base, topic, at, message)
+  store_books()
+  return { 'OK', sent }
 end

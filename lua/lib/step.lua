@@ -75,20 +75,22 @@ end
 -- Sends what comes along with the creation of a step, which is owed its message if that is another.
 -- @deferred
 local function send_message_along(...)
-  local base, at, outbox, run_id, step_id = ...
-  local sent = send_along(base, at, outbox)
-  owe_open_step(base, at, run_id, step_id)
+  local base, at, outbox, run_id, step_id, step = ...
+  local sent = send_along(base, at, outbox, run_id, step_id, step)
+  if not has_message(base, run_id, known_run(base, run_id), step_id) then
+    owe_open_step(base, at, run_id, step_id)
+  end
   return sent
 end
 
 -- Sends what comes along with the end of a step. A run that has ended needs no wake.
 -- @deferred
 local function send_outcome_along(...)
-  local base, at, outbox, run_id, state = ...
+  local base, at, outbox, run_id, state, step_id, step = ...
   if is_terminal(state.status) then
-    return (send_along(base, at, outbox))
+    return (send_along(base, at, outbox, run_id, step_id, step))
   end
-  return send_wake_along(base, at, outbox, run_id)
+  return send_wake_along(base, at, outbox, run_id, step_id, step)
 end
 
 -- Notes the request of an event that a step may have many of, with what later ones change.

@@ -62,24 +62,13 @@ local function record_of(step)
     .. step.retry_after .. ' ' .. step.owed
 end
 
--- The same for the queue, with the time since when the step is owed its message as `owed`, empty
--- for none.
-local function unpack_step(record)
-  local step = words_of(record)
-  step.owed = step.owed ~= '-' and later(step.created_at, step.owed) or ''
-  return step
-end
-
-local function pack_step(step)
-  local owed = step.owed
-  step.owed = distance_of(step.created_at, owed)
-  local record = record_of(step)
-  step.owed = owed
-  return record
+-- The time since when a step is owed its message, empty for none.
+local function owed_since(step)
+  return step.owed ~= '-' and later(step.created_at, step.owed) or ''
 end
 
 -- A step of a run by itself; nil for none.
 local function read_step(base, run_id, step_id)
   local record = redis.call('HGET', run_key(base, run_id), step_field(step_id))
-  return record and unpack_step(record) or nil
+  return record and words_of(record) or nil
 end

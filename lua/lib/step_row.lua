@@ -6,6 +6,6 @@ local function step_row(record, name, events, resolve_data)
   if resolve_data ~= 'all' then
     return { record, {}, name }
   end
-  local step = unpack_step(record)
+  local step = words_of(record)
   return { record, resolve(events, { step.slot, step.error_slot, step.output_slot }), name }
 end

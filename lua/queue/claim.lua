@@ -12,22 +12,43 @@
 --
 -- KEYS: due, declined, leased, held
 -- ARGV: base, topic, resend, receipt, limit, max_bytes, lease, serialize, max_lost, spot, look
--- Returns: OK now next_due more messages dropped asleep_until, a message being id, then the pairs
---   of its hash, then when it was due; dropped are the ids whose record was gone; asleep_until is
---   empty when the worker does not sleep
+-- Returns: OK now next_due more messages dropped asleep_until, a message being id, run or empty,
+--   envelope, state, since when it was postponed or empty, name of its step where its content is
+--   not shown, else empty; large headers and bodies are not in the answer; dropped are the
+--   members whose record was gone; asleep_until is empty when the worker does not sleep
 --
 -- @unwaited
--- @include lib/bare
 -- @include lib/clock
 -- @include lib/declined
 -- @include lib/later
 -- @include lib/lease
 
-local SCANNED_ON_RESEND = 5000
+local SCANNED_ON_RESEND, READ_AT_ONCE = 5000, 32
 
--- Of what a claim has leased, so that a claim that is sent again answers in the same order.
+-- A leased message as its reader gets it.
+local function row_of(book, message)
+  local bare = get(book, 'bare')
+  local note = message.postponed ~= '0' and declined_note(book, message.id)
+  local envelope, name = message.envelope, ''
+  if bare then
+    envelope, name = bare_envelope(message), name_of_step(base, message)
+  end
+  return { message.id, message.run, envelope, pack_state(message), note and note.since or '', name }
+end
+
+-- So that a claim that is sent again answers in the same order.
 local function by_due_time(a, b)
-  return a[3] < b[3] or a[3] == b[3] and a[1] < b[1]
+  local first, second = tonumber(a.due_at), tonumber(b.due_at)
+  return first < second or first == second and a.id < b.id
+end
+
+local function rows_of(messages)
+  table.sort(messages, by_due_time)
+  local rows = {}
+  for i, message in ipairs(messages) do
+    rows[i] = row_of(message.book, message)
+  end
+  return rows
 end
 
 -- What this very request has leased already, when its reply was lost. Its leases end late, so
@@ -35,15 +56,17 @@ end
 local function leased_before()
   local found = {}
   if resend ~= '' then
-    for _, message_id in ipairs(redis.call('ZRANGE', leased, 0, SCANNED_ON_RESEND - 1, 'REV')) do
-      local key = message_key(base, topic, message_id)
-      local fields = redis.call('HMGET', key, 'receipt', 'due_at', 'run')
-      if fields[1] == receipt then
-        found[#found + 1] = { message_id, message_row(base, key, is_bare(base, fields[3])),
-          tonumber(fields[2]) }
+    for _, member in ipairs(redis.call('ZRANGE', leased, 0, SCANNED_ON_RESEND - 1, 'REV')) do
+      local message_id, run_id = split_member(member)
+      local book = open_book(base, topic, run_id, message_id)
+      local state = redis.call('HGET', book.key, 'state:' .. message_id)
+      if state and string.find(state, ' ' .. receipt .. ' ', 1, true)
+        and is_stored(book, message_id) then
+        local message = read_message(book, message_id)
+        message.book = book
+        found[#found + 1] = message
       end
     end
-    table.sort(found, by_due_time)
   end
   return found
 end
@@ -51,9 +74,9 @@ end
 local at = now()
 local before = leased_before()
 if #before > 0 then
-  return { 'OK', at, '', '1', before, {}, '' }
+  return { 'OK', at, '', '1', rows_of(before), {}, '' }
 end
-local messages, dropped = {}, {}
+local dropped = {}
 local _, next_lease = expire_leases(base, topic, at, max_lost, dropped)
 
 local worker = worker_of(receipt)
@@ -61,53 +84,89 @@ local wanted, room = tonumber(limit), tonumber(max_bytes)
 local budget = 4 * wanted + 32
 local deadline = later(at, lease)
 local is_over_budget = false
+local messages = {}
+-- What the decisions make of the sets: nothing is written before all of them.
+local taken, taken_postponed, held_back, held_of_runs, gone = {}, {}, {}, {}, {}
+local is_decided = {}
 
--- The fields of a message that a walk comes by; nil, and out of its sets, when its record is gone.
-local function read_due(key, message_id)
-  local fields = redis.call('HMGET', key, 'run', 'kind', 'due_at', 'size', 'postponed')
-  if fields[1] then
-    return {
-      run = fields[1], kind = fields[2], due_at = fields[3], size = tonumber(fields[4] or '0'),
-      is_postponed = fields[5],
-      is_replay = fields[2] == 'wake' or fields[2] == 'replay',
-    }
+-- Looks at the messages of some members, by one command for each run.
+local function look_at_members(members, first, last)
+  local names_of, runs = {}, {}
+  for i = first, last do
+    local message_id, run_id = split_member(members[i])
+    if run_id == '' then
+      open_message(base, topic, '', message_id)
+    else
+      local names = names_of[run_id]
+      if not names then
+        names = {}
+        names_of[run_id], runs[#runs + 1] = names, run_id
+      end
+      names[#names + 1] = 'message:' .. message_id
+      names[#names + 1] = 'state:' .. message_id
+    end
   end
-  lose(base, topic, message_id)
-  dropped[#dropped + 1] = message_id
+  for _, run_id in ipairs(runs) do
+    open_book(base, topic, run_id, '', unpack(names_of[run_id]))
+  end
 end
 
--- Whether a message has to wait for a replay of its run that is leased.
-local function must_wait(message)
-  return message.is_replay and serialize ~= '' and named(base, message.run, 'leased') ~= nil
+-- Holds a replay that is due while another one of its run is leased.
+local function hold(book, message, member)
+  taken[#taken + 1] = member
+  if message.postponed ~= '0' then
+    taken_postponed[#taken_postponed + 1] = member
+  end
+  held_back[#held_back + 1] = message.due_at
+  held_back[#held_back + 1] = member
+  held_of_runs[#held_of_runs + 1] = { book = book, message = message }
+  add(book, 'held', 1)
 end
 
 -- Leases a message, unless it is too large beside what is leased already: then that is all.
-local function take(key, message_id, message)
-  local bare = is_bare(base, message.run)
-  room = room - (bare and 0 or message.size)
+local function take(book, message, member)
+  room = room - (get(book, 'bare') and 0 or message.size)
   is_over_budget = room < 0 and #messages > 0
   if is_over_budget then
     return
   end
-  local bookkeeping = run_queue_key(base, message.run)
-  redis.call('ZREM', due, message_id)
-  if message.is_postponed then
-    redis.call('ZREM', declined, message_id)
+  taken[#taken + 1] = member
+  if message.postponed ~= '0' then
+    taken_postponed[#taken_postponed + 1] = member
   end
   -- From its delivery on a wake absorbs no more: what is sent now, the replay may not see.
-  if message.kind == 'wake' and redis.call('HGET', bookkeeping, 'wake') == message_id then
-    redis.call('HDEL', bookkeeping, 'wake')
+  if message.kind == 'wake' and get(book, 'wake') == message.id then
+    drop(book, 'wake')
   end
-  redis.call('ZADD', leased, deadline, message_id)
-  redis.call('HINCRBY', key, 'attempt', '1')
-  redis.call('HSET', key, 'receipt', receipt)
-  if message.is_replay then
-    forgive_wake(base, at, message.run)
-    if serialize ~= '' then
-      redis.call('HSET', bookkeeping, 'leased', message_id)
-    end
+  message.attempt, message.receipt = increased(message.attempt, 1), receipt
+  store_state(book, message)
+  if message.is_replay and serialize ~= '' then
+    put(book, 'leased', message.id)
   end
-  messages[#messages + 1] = { message_id, message_row(base, key, bare), tonumber(message.due_at) }
+  message.book = book
+  messages[#messages + 1] = message
+end
+
+-- Decides what becomes of a message that a walk comes by.
+local function decide(member, holds)
+  if is_decided[member] then
+    return
+  end
+  is_decided[member] = true
+  local message_id, run_id = split_member(member)
+  local book = open_book(base, topic, run_id, message_id)
+  local message = is_stored(book, message_id) and read_message(book, message_id)
+  if not message or message.topic ~= topic then
+    gone[#gone + 1] = member
+    dropped[#dropped + 1] = member
+    return
+  end
+  local waits = message.is_replay and serialize ~= '' and named(base, book, 'leased')
+  if not waits then
+    take(book, message, member)
+  elseif holds then
+    hold(book, message, member)
+  end
 end
 
 local first = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')
@@ -115,41 +174,61 @@ local are_due = {}
 if first[1] and tonumber(first[2]) <= tonumber(at) then
   are_due = redis.call('ZRANGE', due, '-inf', at, 'BYSCORE', 'LIMIT', 0, budget)
 end
-local seen = 0
-for _, message_id in ipairs(are_due) do
-  if #messages == wanted or is_over_budget then
-    break
+local seen, read = 0, 0
+while seen < #are_due and #messages < wanted and not is_over_budget do
+  if read == seen then
+    read = math.min(#are_due, seen + math.min(wanted - #messages, READ_AT_ONCE))
+    look_at_members(are_due, seen + 1, read)
   end
   seen = seen + 1
-  local key = message_key(base, topic, message_id)
-  local message = read_due(key, message_id)
-  if message and must_wait(message) then
-    redis.call('ZREM', due, message_id)
-    redis.call('ZREM', declined, message_id)
-    redis.call('ZADD', held, message.due_at, message_id)
-    redis.call('ZADD', held_key(base, message.run), message.due_at, topic .. '/' .. message_id)
-  elseif message then
-    take(key, message_id, message)
-  end
+  decide(are_due[seen], true)
 end
 local is_cut = seen == budget and #messages < wanted
 
 -- Those that others have declined are due, too, some time.
 if first[1] and not is_cut and not is_over_budget and #messages < wanted then
   local offered, are_more = offers(base, topic, worker, spot)
-  for _, message_id in ipairs(offered) do
+  for _, member in ipairs(offered) do
     if #messages == wanted or is_over_budget then
       break
     end
-    local key = message_key(base, topic, message_id)
-    local message = read_due(key, message_id)
-    if message and not must_wait(message) then
-      take(key, message_id, message)
+    local count = #messages
+    decide(member, false)
+    if #messages > count then
       is_cut = are_more
     end
   end
-  table.sort(messages, by_due_time)
 end
+
+-- The ZREM is the first write: a full server refuses a growing command only there.
+if #taken > 0 then
+  redis.call('ZREM', due, unpack(taken))
+end
+if #taken_postponed > 0 then
+  redis.call('ZREM', declined, unpack(taken_postponed))
+end
+if #held_back > 0 then
+  redis.call('ZADD', held, unpack(held_back))
+  for _, each in ipairs(held_of_runs) do
+    redis.call('ZADD', held_key(base, each.book.run), each.message.due_at,
+      topic .. '/' .. each.message.id)
+  end
+end
+for _, member in ipairs(gone) do
+  lose(base, topic, member)
+end
+if #messages > 0 then
+  local leases = {}
+  for _, message in ipairs(messages) do
+    leases[#leases + 1] = deadline
+    leases[#leases + 1] = member_of(message.id, message.run)
+    if message.is_replay then
+      forgive_wake(base, at, message.run)
+    end
+  end
+  redis.call('ZADD', leased, unpack(leases))
+end
+store_books()
 
 if first[1] then
   first = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')
@@ -171,4 +250,4 @@ elseif look ~= '' then
     hint_declined(base, topic, at)
   end
 end
-return { 'OK', at, upcoming, is_more and '1' or '', messages, dropped, asleep_until }
+return { 'OK', at, upcoming, is_more and '1' or '', rows_of(messages), dropped, asleep_until }

@@ -3,7 +3,7 @@
 --
 -- KEYS: leased
 -- ARGV: base, topic, max_lost
--- Returns: OK count dropped, the ids whose record was gone
+-- Returns: OK count dropped, the members whose record was gone
 --
 -- @unwaited
 -- @include lib/clock
@@ -18,10 +18,11 @@ if expired > 0 then
   -- The worker that claims some of them wakes another one for the rest.
   hint(base, topic, at)
 end
-for _, message_id in ipairs(redis.call('ZRANDMEMBER', topic_key(base, topic, 'dead'), LETTERS)) do
-  if not is_stored(base, topic, message_id) then
-    lose(base, topic, message_id)
-    dropped[#dropped + 1] = message_id
+for _, member in ipairs(redis.call('ZRANDMEMBER', topic_key(base, topic, 'dead'), LETTERS)) do
+  local message_id, run_id = split_member(member)
+  if not is_stored(open_book(base, topic, run_id, message_id), message_id) then
+    lose(base, topic, member)
+    dropped[#dropped + 1] = member
   end
 end
 return { 'OK', tostring(expired), dropped }

@@ -1,89 +1,174 @@
--- Seeks the runs of messages whose record is gone, and sets right what those keep of them: such a
--- message has ended, and what was to come of it is owed again.
+-- Sets right what a run has of its messages, after the record of one was found to be gone: what is
+-- named and not there is forgotten, and what was to come of it is owed again.
 --
--- It looks at a page of all runs, the latest first, up to the first one that has some of them.
--- `before` is the run behind which it goes on, at first empty; at the end the search is given up.
+-- It goes on piece by piece, first through the held replays, then through the steps; `after` is
+-- what the last call returned, at first empty.
 --
--- KEYS: lost, runs
--- ARGV: base, before, members...
--- Returns: OK next found, empty when the search is over; found are pairs of a run and a message
+-- KEYS: run, events, lost
+-- ARGV: base, run_id, after
+-- Returns: OK next gone, the former empty when it is done; gone are ids of held replays
 --
 -- @include lib/clock
--- @include lib/dead
+-- @include lib/later
+-- @include lib/queue
+-- @include lib/request
 
-local RUNS_AT_ONCE, FIELDS_AT_ONCE = 100, 1000
+local AT_ONCE, COUNTED_FIELDS = 500, 4000
 
--- Those that are still sought, and the fields that a run has of them.
-local function still_lost()
-  local ids, fields = {}, {}
-  for _, member in ipairs(members) do
-    if redis.call('ZSCORE', lost, member) then
-      ids[#ids + 1] = string.match(member, '/(.*)$')
-      fields[#fields + 1] = 'message:' .. ids[#ids]
+local gone = {}
+
+-- Takes held replays whose record is gone out of their sets. Returns how many of a piece are left.
+local function mend_held(book, first)
+  local held, kept = held_key(base, run_id), 0
+  for _, each in ipairs(redis.call('ZRANGE', held, first, first + AT_ONCE - 1)) do
+    local topic, message_id = string.match(each, '^(.*)/(.*)$')
+    if is_stored(book, message_id) then
+      kept = kept + 1
+    else
+      redis.call('ZREM', held, each)
+      redis.call('ZREM', topic_key(base, topic, 'held'), member_of(message_id, run_id))
+      gone[#gone + 1] = message_id
     end
   end
-  return ids, fields
+  return kept
 end
 
--- The steps of a run by their messages. The messages don't know: their records are gone.
-local function steps_by_message(bookkeeping)
-  local steps, cursor = {}, '0'
-  repeat
-    local reply = redis.call('HSCAN', bookkeeping, cursor, 'MATCH', 'step:*',
-      'COUNT', FIELDS_AT_ONCE)
-    for i = 1, #reply[2], 2 do
-      steps[reply[2][i + 1]] = string.sub(reply[2][i], #'step:' + 1)
-    end
-    cursor = reply[1]
-  until cursor == '0'
-  return steps
-end
-
-local function mend(at, run_id, message_id, step_id)
-  local bookkeeping = run_queue_key(base, run_id)
-  local message = { run = run_id, kind = step_id and 'step' or 'replay', step = step_id }
-  redis.call('HDEL', bookkeeping, 'message:' .. message_id)
-  if step_id then
-    redis.call('HDEL', bookkeeping, 'step:' .. step_id)
-  elseif redis.call('HGET', bookkeeping, 'wake') == message_id then
-    redis.call('HDEL', bookkeeping, 'wake')
+-- Whether a step was created by its own start: then it needs no message.
+local function is_lazy(step)
+  if step.attempt == '0' or step.first ~= '-' then
+    return false
   end
-  unhold(base, run_id, message_id)
-  owe_again(base, at, message)
-  if find(base, message_id) then
-    count_letter(base, at, message)
+  local created = slot_of(step.slot)
+  local own = own_entry(events, later(created, 1), read_entry(events, created).op)
+  return own and own.type == 'step_started'
+end
+
+-- Owes the open steps between two places their messages, where they have none.
+local function mend_steps(book, at, state, first, last)
+  local places, records, messages = {}, {}, {}
+  for place = first, last do
+    places[#places + 1] = 'steps:' .. place
+  end
+  local ids = redis.call('HMGET', run, unpack(places))
+  for i, step_id in ipairs(ids) do
+    records[i], messages[i] = step_field(step_id), 'step:' .. step_id
+  end
+  fetch(book, unpack(messages))
+  local changed = {}
+  for i, record in ipairs(redis.call('HMGET', run, unpack(records))) do
+    local step = words_of(record)
+    if not is_terminal(step.status) and not named(base, book, messages[i]) and step.owed == '-'
+      and not is_lazy(step) then
+      step.owed = distance_of(step.created_at, at)
+      state.steps_owed = state.steps_owed + 1
+      changed[#changed + 1] = records[i]
+      changed[#changed + 1] = record_of(step)
+    end
+  end
+  if #changed > 0 then
+    store_debts(base, at, run_id, state, unpack(changed))
+  end
+end
+
+-- The ids of the messages of a book that are whole; what there is of others is forgotten.
+local function whole_messages(fields)
+  local ids, rest = {}, {}
+  for _, field in ipairs(fields) do
+    local part, message_id = string.match(field, '^(%l+):([^/]*)$')
+    if part == 'message' then
+      ids[#ids + 1] = message_id
+    elseif part == 'state' or part == 'headers' or part == 'body' or part == 'error'
+      or part == 'declined' then
+      rest[#rest + 1] = { field = field, id = message_id }
+    end
+  end
+  return ids, rest
+end
+
+-- Counts the messages of a book, and forgets what it names that is not there. Of a book with
+-- thousands of fields it takes too long: then only counts that are too high are left.
+local function mend_book(book)
+  if redis.call('HLEN', book.key) > COUNTED_FIELDS then
+    return
+  end
+  local fields = redis.call('HKEYS', book.key)
+  local ids, rest = whole_messages(fields)
+  local outstanding, dead, is_whole = 0, 0, {}
+  for _, message_id in ipairs(ids) do
+    if is_stored(book, message_id) then
+      is_whole[message_id] = true
+      local letter = read_message(book, message_id).reason ~= ''
+      outstanding, dead = outstanding + (letter and 0 or 1), dead + (letter and 1 or 0)
+    else
+      drop(book, 'message:' .. message_id)
+    end
+  end
+  for _, each in ipairs(rest) do
+    if not is_whole[each.id] then
+      drop(book, each.field)
+    end
+  end
+  for _, field in ipairs(fields) do
+    local part = string.match(field, '^(%l+)')
+    if part == 'step' or part == 'key' or field == 'wake' or field == 'leased' then
+      fetch(book, field)
+      named(base, book, field)
+    end
+  end
+  if count_of(book, 'n') ~= outstanding or count_of(book, 'dead') ~= dead then
+    put(book, 'n', string.format('%d', outstanding))
+    put(book, 'dead', string.format('%d', dead))
+  end
+end
+
+-- The end: the book is right, and what the run needs is owed to it.
+local function finish(book, at, live)
+  mend_book(book)
+  local held = redis.call('ZCARD', held_key(base, run_id))
+  if count_of(book, 'held') ~= held then
+    put(book, 'held', string.format('%d', held))
+  end
+  if held > 0 and not get(book, 'leased') then
+    unhold_first(base, book)
+  end
+  redis.call('ZREM', lost, run_id)
+  if live then
+    -- What was left to an operator, for the sake of a letter that is gone, is so no more.
+    restart_debts(base, at, run_id)
+    owe_wake(base, at, run_id)
+    if count_of(book, 'n') <= 0 then
+      park(base, at, run_id)
+    end
   else
-    count_down(base, at, run_id)
+    forget_book(book)
   end
 end
 
-local ids, fields = still_lost()
-if #ids == 0 then
+if not redis.call('ZSCORE', lost, run_id) then
   return { 'OK', '', {} }
 end
 local at = now()
-local page = redis.call('ZRANGE', runs, before == '' and '+' or '(' .. before, '-', 'BYLEX', 'REV',
-  'LIMIT', 0, RUNS_AT_ONCE)
-local found = {}
-for _, run_id in ipairs(page) do
-  local bookkeeping = run_queue_key(base, run_id)
-  if redis.call('EXISTS', bookkeeping) == 1 then
-    local steps
-    for i, topic in ipairs(redis.call('HMGET', bookkeeping, unpack(fields))) do
-      if topic then
-        steps = steps or steps_by_message(bookkeeping)
-        found[#found + 1] = { run_id, ids[i] }
-        redis.call('ZREM', held_key(base, run_id), topic .. '/' .. ids[i])
-        mend(at, run_id, ids[i], steps[ids[i]])
-      end
-    end
+local state, count = look_at(run, 'steps')
+local live = is_live(base, run_id)
+local book = open_book(base, '', run_id, '')
+local kind, place = string.match(after, '^(%l+) (%d+)$')
+place = tonumber(place or '0')
+if kind ~= 'steps' then
+  place = place + mend_held(book, place)
+  if redis.call('ZCARD', held_key(base, run_id)) > place then
+    store_books()
+    return { 'OK', string.format('held %d', place), gone }
   end
-  if #found > 0 then
-    return { 'OK', run_id, found }
-  end
+  place = 0
 end
-if #page == RUNS_AT_ONCE then
-  return { 'OK', page[#page], {} }
+local last = math.min(tonumber(count or '0'), place + AT_ONCE)
+if live and place < last then
+  mend_steps(book, at, state, place + 1, last)
 end
-redis.call('ZREM', lost, unpack(members))
-return { 'OK', '', {} }
+if live and last < tonumber(count or '0') then
+  store_books()
+  return { 'OK', string.format('steps %d', last), gone }
+end
+finish(book, at, live)
+store_books()
+return { 'OK', '', gone }

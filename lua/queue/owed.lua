@@ -50,11 +50,11 @@ local last = math.min(seen + STEPS_AT_ONCE, total)
 if seen < last then
   local ids, records = read_steps(seen + 1, last)
   for i, record in ipairs(records) do
-    local step = unpack_step(record)
-    if is_old(step.owed, at, interval) then
-      steps[#steps + 1] = { step.owed, ids[i] }
-    elseif step.owed ~= '' and earliest ~= '' and tonumber(step.owed) < tonumber(earliest) then
-      earliest = step.owed
+    local since = owed_since(words_of(record))
+    if is_old(since, at, interval) then
+      steps[#steps + 1] = { since, ids[i] }
+    elseif since ~= '' and earliest ~= '' and tonumber(since) < tonumber(earliest) then
+      earliest = since
     end
   end
 end

@@ -9,19 +9,19 @@
 
 local at = now()
 local state, record = look_at(run, step_field(step_id))
-local step = record and unpack_step(record)
-if not step or not is_live(base, run_id) or not is_old(step.owed, at, interval) then
+local step = record and words_of(record)
+if not step or not is_live(base, run_id) or not is_old(owed_since(step), at, interval) then
   return { 'LEFT' }
 end
 
 -- Leaves the step alone for another interval.
 local function look_again()
-  step.owed = after_pause(at, interval, interval)
-  redis.call('HSET', run, step_field(step_id), pack_step(step))
+  step.owed = distance_of(step.created_at, after_pause(at, interval, interval))
+  redis.call('HSET', run, step_field(step_id), record_of(step))
   return { 'LEFT' }
 end
 
-if load_bookkeeping(base, run_id).dead > 0 then
+if count_of(open_run(base, run_id), 'dead') > 0 then
   -- Not for long: the end of another message's letter does not know of this step.
   return look_again()
 end

@@ -22,13 +22,12 @@ local function has_replay(at)
     found, cursor = scan_messages(base, run_id, cursor, FIELDS_AT_ONCE)
     looks = looks + 1
     for _, each in ipairs(found) do
-      local kind = redis.call('HGET', message_key(base, each.topic, each.id), 'kind')
-      if not kind then
-        lose(base, each.topic, each.id)
-      elseif kind ~= 'step' then
-        local due_at = redis.call('ZSCORE', topic_key(base, each.topic, 'due'), each.id)
+      local message = unpack_envelope(each.envelope)
+      if message and message.is_replay then
+        local member = member_of(each.id, run_id)
+        local due_at = redis.call('ZSCORE', topic_key(base, message.topic, 'due'), member)
         if due_at and tonumber(due_at) <= tonumber(at)
-          or redis.call('ZSCORE', topic_key(base, each.topic, 'leased'), each.id) then
+          or redis.call('ZSCORE', topic_key(base, message.topic, 'leased'), member) then
           return true
         end
       end
@@ -53,10 +52,12 @@ local function look_again(pause)
   return { 'LEFT' }
 end
 
-if load_bookkeeping(base, run_id).dead > 0 then
+local book = open_run(base, run_id)
+if count_of(book, 'dead') > 0 then
   return look_again(LONG)
-elseif named(base, run_id, 'wake') or named(base, run_id, 'leased')
+elseif named(base, book, 'wake') or named(base, book, 'leased')
   or redis.call('EXISTS', held) == 1 or has_replay(at) then
+  store_books()
   return look_again(interval)
 end
 return rescue(base, topic, at, {

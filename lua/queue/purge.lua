@@ -1,7 +1,7 @@
--- Deletes dead letters of a topic.
+-- Deletes dead letters of a topic, which are members of its set.
 --
 -- KEYS: dead
--- ARGV: base, topic, resend, message_ids...
+-- ARGV: base, topic, resend, members...
 -- Returns: OK how many of them this request has deleted
 --
 -- @include lib/clock
@@ -9,18 +9,21 @@
 
 local at = now()
 local count = 0
-for _, message_id in ipairs(message_ids) do
-  if redis.call('ZREM', dead, message_id) == 1 then
-    local message = load_message(message_key(base, topic, message_id))
+for _, member in ipairs(members) do
+  local message_id, run_id = split_member(member)
+  if redis.call('ZREM', dead, member) == 1 then
+    local book = open_message(base, topic, run_id, message_id)
+    local message = read_message(book, message_id)
     if message then
-      forget_letter(base, at, topic, message_id, message)
+      forget_letter(base, at, book, message)
     else
-      lose(base, topic, message_id, true)
+      lose(base, topic, member)
     end
     count = count + 1
-  elseif resend ~= '' and redis.call('EXISTS', message_key(base, topic, message_id)) == 0 then
+  elseif resend ~= '' and not is_stored(open_book(base, topic, run_id, message_id), message_id) then
     -- Sent again: it was there when the caller looked, and the first run has deleted it.
     count = count + 1
   end
 end
+store_books()
 return { 'OK', tostring(count) }

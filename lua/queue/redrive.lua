@@ -1,41 +1,62 @@
 -- Sends a dead letter again, under its id and with its counts at nothing. Where another message
 -- has taken its place meanwhile, or its step is over, it only goes (contract, section 7).
 --
--- KEYS: dead, message
--- ARGV: base, topic, resend, op, message_id
--- Returns: OK the id of the message that stands for it | DONE | MESSAGE_NOT_FOUND
+-- KEYS: dead, letters
+-- ARGV: base, topic, resend, op, run_id, message_id
+-- Returns: OK the id of the message that stands for it | DONE | MESSAGE_NOT_FOUND gone, which are
+--   members whose record was gone
 --
--- @include lib/bare
 -- @include lib/clock
 -- @include lib/dead
 
-if redis.call('ZREM', dead, message_id) == 0 then
-  if changed_by(message, op) then
+local member = member_of(message_id, run_id)
+local book = open_message(base, topic, run_id, message_id)
+local letter = read_message(book, message_id)
+if redis.call('ZREM', dead, member) == 0 then
+  if changed_by(book, message_id, op) then
     return { 'OK', message_id }
   end
   -- Sent again, and it is gone: there was nothing to deliver, or it was delivered since.
-  local is_gone = resend ~= '' and redis.call('EXISTS', message) == 0
-  return { is_gone and 'DONE' or 'MESSAGE_NOT_FOUND' }
+  return { resend ~= '' and not letter and 'DONE' or 'MESSAGE_NOT_FOUND', {} }
+elseif not letter then
+  lose(base, topic, member)
+  return { 'MESSAGE_NOT_FOUND', { member } }
 end
+
+-- It is a dead letter no more.
 local at = now()
-local fields = redis.call('HMGET', message, 'run', 'kind', 'step', 'key', 'queue', 'deployment',
-  'headers', 'body')
-if not fields[1] then
-  lose(base, topic, message_id, true)
-  return { 'MESSAGE_NOT_FOUND' }
+redis.call('HDEL', letters, message_id)
+if run_id ~= '' then
+  count_letter(base, at, book, letter)
 end
-local bare = is_bare(base, fields[1])
-local again = {
-  id = message_id, run = fields[1], kind = fields[2], step = fields[3], key = fields[4],
-  queue = fields[5], deployment = fields[6], headers = bare and '' or fields[7],
-  body = bare and '' or fields[8], due_at = at,
-}
-forget_letter(base, at, topic, message_id, again)
-local sent = push(base, topic, at, again)
-if sent == message_id then
-  redis.call('HSET', message, 'last_op', op)
+
+-- What stands for it, or whether there is nothing to deliver.
+open_for(base, topic, letter)
+letter.queue, letter.deployment, letter.headers = address_of(letter)
+if letter.headers == false then
+  fetch(book, 'headers:' .. message_id)
+  letter.headers = get(book, 'headers:' .. message_id)
 end
-if not sent then
-  return { 'DONE' }
+local holder = standing(base, topic, book, letter, is_bare(base, run_id))
+local is_closed, step = is_of_closed_step(base, letter)
+if holder or is_closed then
+  delete_record(book, letter)
+  if run_id ~= '' and not is_live(base, run_id) then
+    forget_book(book)
+  end
+  store_books()
+  return { holder and 'OK' or 'DONE', holder or nil }
 end
-return { 'OK', sent }
+
+-- It is as it was sent, but now.
+drop(book, 'error:' .. message_id)
+drop(book, 'declined:' .. message_id)
+put(book, 'message:' .. message_id, sent_again(letter, at))
+begin_state(letter, at, op)
+store_state(book, letter)
+if run_id ~= '' then
+  put(book, 'queue', letter.queue)
+end
+enter(base, at, book, letter, step)
+store_books()
+return { 'OK', message_id }

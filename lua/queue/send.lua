@@ -5,19 +5,18 @@
 --   headers, body, delay
 -- Returns: OK message_id due_at | DONE when the step is terminal and nothing was stored
 --
--- @include lib/bare
 -- @include lib/clock
 -- @include lib/later
 -- @include lib/queue
 
 local at = now()
 local due_at = later(at, delay)
-local bare = is_bare(base, run_id)
 local sent = push(base, topic, at, {
   id = message_id, run = run_id, kind = kind, step = step_id, key = idempotency,
-  queue = queue_name, deployment = deployment_id, headers = bare and '' or headers,
-  body = bare and '' or body, due_at = due_at,
+  queue = queue_name, deployment = deployment_id, headers = headers, body = body,
+  due_at = due_at,
 })
+store_books()
 if not sent then
   return { 'DONE' }
 end

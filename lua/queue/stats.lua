@@ -7,7 +7,7 @@
 --
 -- @unwaited
 -- @include lib/clock
--- @include lib/keys
+-- @include lib/declined
 
 local NAMED = 100
 
@@ -19,14 +19,16 @@ if oldest_held and (not oldest or tonumber(oldest_held) < tonumber(oldest)) then
   oldest = oldest_held
 end
 local names, seen = {}, {}
-for _, message_id in ipairs(redis.call('ZRANGE', declined, 0, NAMED - 1)) do
-  local fields = redis.call('HMGET', message_key(base, topic, message_id), 'postponed_since',
-    'queue', 'step_name')
-  if fields[1] then
-    local name = fields[2] .. '\n' .. (fields[3] or '')
+for _, member in ipairs(redis.call('ZRANGE', declined, 0, NAMED - 1)) do
+  local message_id, run_id = split_member(member)
+  local book = open_message(base, topic, run_id, message_id)
+  local message, note = read_message(book, message_id), declined_note(book, message_id)
+  if message and note then
+    local queue = address_of(message)
+    local name = queue .. '\n' .. note.step_name
     if not seen[name] then
       seen[name] = true
-      names[#names + 1] = fields
+      names[#names + 1] = { note.since, queue, note.step_name }
     end
   end
 end

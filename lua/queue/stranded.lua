@@ -1,11 +1,11 @@
 -- Looks for runs that nobody may be seeing to: those that have been owed a message, and those that
 -- have had none, for `interval` ms. Each is judged again when it is rescued. And for messages whose
--- run is to be sought: not before a run that was just being created is there.
+-- book is to be mended: not before a run that was just being created is there.
 --
 -- KEYS: owed, parked, lost
 -- ARGV: base, interval, limit
 -- Returns: OK owed parked lost; the former each a list of run, queue name last used or empty,
---   workflow, execution context of the run; lost the members of that index
+--   workflow, execution context of the run; lost are runs
 --
 -- @unwaited
 -- @include lib/clock

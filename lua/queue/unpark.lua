@@ -16,24 +16,25 @@ local at = now()
 if not is_old(redis.call('ZSCORE', parked, run_id), at, interval) then
   return { 'LEFT' }
 end
-local state = load_bookkeeping(base, run_id)
-if state.dead > 0 or redis.call('EXISTS', hooks) == 1 then
+local book = open_run(base, run_id)
+if count_of(book, 'dead') > 0 or redis.call('EXISTS', hooks) == 1 then
   redis.call('ZADD', parked, after_pause(at, interval, LONG), run_id)
   return { 'LEFT' }
 end
 local length = tostring(known_run(base, run_id).length)
 local rewakes = 0
-if state.rewoken_length == length then
-  rewakes = state.rewakes
+if get(book, 'rewoken_length') == length then
+  rewakes = count_of(book, 'rewakes')
   local pause = math.min(interval * 2 ^ math.min(rewakes, MAX_DOUBLINGS), LONG)
-  local rest = state.rewoken_at + pause - at
+  local rest = count_of(book, 'rewoken_at') + pause - at
   if rest > 0 then
     redis.call('ZADD', parked, after_pause(at, interval, rest), run_id)
     return { 'LEFT' }
   end
 end
-redis.call('HSET', run_queue_key(base, run_id), 'rewakes', tostring(rewakes + 1),
-  'rewoken_at', at, 'rewoken_length', length)
+put(book, 'rewakes', tostring(rewakes + 1))
+put(book, 'rewoken_at', at)
+put(book, 'rewoken_length', length)
 return rescue(base, topic, at, {
   id = message_id, run = run_id, kind = 'wake', step = '', key = '', queue = queue_name,
   body = body,

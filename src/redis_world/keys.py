@@ -25,7 +25,7 @@ __all__ = [
     "token_hash",
 ]
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 """Version of the layout of keys and records, which is pinned in `meta`."""
 ROOT: Final = "v1"
 """A part of every key, behind the hash tag: what is pinned of other versions is found by it."""
@@ -228,7 +228,7 @@ class Keys:
 
     @property
     def lost(self) -> str:
-        """Messages whose record is gone, and whose run the sweeper seeks."""
+        """Runs of messages whose record is gone."""
         return f"{self.base}lost"
 
     @property
@@ -266,14 +266,20 @@ class Keys:
         return f"{self.base}topics"
 
     def topic(self, topic: str, part: str) -> str:
-        """One of a topic's sets: due, declined, leased, held, dead or sleepers."""
+        """A part of a topic: due, declined, leased, held, dead, letters or sleepers."""
         return f"{self.base}queue:{topic}:{part}"
 
     def message(self, topic: str, message_id: str) -> str:
+        """A message of no run."""
         return f"{self.base}queue:{topic}:message:{message_id}"
 
-    def idempotency(self, topic: str, run_id: str, key: str) -> str:
-        return f"{self.base}queue:{topic}:key:{escape(run_id)}/{escape(key)}"
+    def book(self, topic: str, run_id: str, message_id: str) -> str:
+        """Where a message is stored: with those of its run, one of no run by itself."""
+        return self.of_run(run_id).queue if run_id else self.message(topic, message_id)
+
+    def idempotency(self, topic: str, key: str) -> str:
+        """Of a message of no run."""
+        return f"{self.base}queue:{topic}:key:{escape(key)}"
 
     def queue_channel(self, topic: str) -> str:
         """A channel that every worker of a topic listens to: `doctor` counts them by it."""

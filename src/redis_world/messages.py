@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from redis_world.codec import (
     Duration,
@@ -22,7 +22,6 @@ from redis_world.codec import (
 from redis_world.errors import InvalidInputError, WorldError
 from redis_world.handles import Handle, no_handle, pack_handle, unpack_handle
 from redis_world.ids import MAX_SLOT
-from redis_world.rows import pairs
 from redis_world.text import utf8
 from redis_world.values import shown, text, whole
 
@@ -32,6 +31,7 @@ __all__ = [
     "Enqueue",
     "FollowUp",
     "Message",
+    "Record",
     "backoff",
     "check_lease",
     "check_payload",
@@ -42,8 +42,10 @@ __all__ = [
     "kind_of",
     "message_args",
     "message_from",
+    "owner_of",
     "pack_outbox",
     "postpone_delay",
+    "read_record",
     "run_of",
     "step_name_of",
     "step_of",
@@ -70,6 +72,8 @@ _POSTPONE_CAP_SECONDS: Final = 30.0
 
 _MESSAGE_FIELDS: Final = 11
 """What `message_args` gives, and the scripts expect."""
+_STATE_WORDS: Final = 7
+"""What is stored of what changes of a message; of a dead letter two more."""
 
 
 def topic_of(queue_name: str) -> str:
@@ -190,6 +194,7 @@ class Message:
         ending: for the worker that keeps the lease, whether an event ends the delivery.
         is_whole: whether it is the message as it was claimed. One from a handle has of the payload
             only the run id, the step id and the step name, and no headers and no deployment.
+        owner: the run that stores it, "" for a message of no run; None for that of the payload.
     """
 
     message_id: str
@@ -209,6 +214,7 @@ class Message:
     postponed_since: datetime | None = None
     ending: Ending = field(default_factory=Ending, repr=False, compare=False)
     is_whole: bool = field(default=True, repr=False, compare=False)
+    owner: str | None = field(default=None, repr=False, compare=False)
 
     @property
     def handle(self) -> str:
@@ -222,7 +228,7 @@ class Message:
                 self.queue_name,
                 self.message_id,
                 self.receipt,
-                run_of(self.payload),
+                owner_of(self),
                 step_of(self.payload),
                 step_name_of(self.payload),
                 self.idempotency_key or "",
@@ -263,6 +269,7 @@ class Message:
             partition=found.partition,
             postponed=found.postponed,
             is_whole=False,
+            owner=found.run_id,
         )
 
     @property
@@ -318,6 +325,11 @@ def run_of(payload: Mapping[str, Any]) -> str:
     if "__healthCheck" in payload or not isinstance(run_id, str):
         return ""
     return run_id
+
+
+def owner_of(message: Message) -> str:
+    """The run that stores a message, or "": whatever its handler has done to the payload."""
+    return run_of(message.payload) if message.owner is None else message.owner
 
 
 def step_of(payload: Mapping[str, Any]) -> str:
@@ -417,6 +429,11 @@ def check_lease(message: Message, limit: int, partitions: int) -> None:
     whole(message.partition, "partition of message", 0, partitions - 1)
     for name in ("queue_name", "message_id", "receipt"):
         text(getattr(message, name), f"{name} of message", limit)
+    if not isinstance(message.payload, Mapping):
+        raise InvalidInputError(
+            f"payload of message must be a mapping, not {shown(message.payload)}"
+        )
+    text(owner_of(message), "owner of message", limit)
     whole(message.failures, "failures of message", 0, MAX_SLOT)
     whole(message.postponed, "postponed of message", 0, MAX_SLOT)
 
@@ -436,9 +453,95 @@ def pack_outbox(message: Mapping[str, Any] | None, ended: Message | None) -> byt
         return b""
     fields = [""] * _MESSAGE_FIELDS if message is None else [*message.values()]
     if ended is not None:
-        fields += [ended.topic, ended.message_id, ended.receipt]
+        fields += [ended.topic, owner_of(ended), ended.message_id, ended.receipt]
     encoded = (utf8(value) if isinstance(value, str) else value for value in fields)
     return b"".join(b"%d:%s" % (len(value), value) for value in encoded)
+
+
+_ENVELOPE: Final = re.compile(
+    rb"([a-z]+) (\d+) (\d+) (\d+) (\d+) (>?)(\d+) (>?)(\d+) (\d+) (\S+)\n"
+)
+"""Kind, bytes of step, key, queue name, deployment, headers and body, when it was sent, topic."""
+
+
+class Record(NamedTuple):
+    """A message as it is stored: its envelope and its state.
+
+    Attributes:
+        headers: as stored; None if they are large and lie in a field of their own.
+        body: likewise; empty when the content of the run's messages is not shown.
+        size: the bytes of headers and body.
+        reason: why it is a dead letter, or "".
+    """
+
+    kind: str
+    step: str
+    key: str
+    queue_name: str
+    deployment: str
+    headers: bytes | None
+    body: bytes | None
+    size: int
+    enqueued_at: int
+    attempt: int
+    failures: int
+    lost: int
+    due_at: int
+    receipt: str
+    postponed: int
+    reason: str
+    died_at: int
+
+    def large_fields(self, message_id: str) -> list[str]:
+        """The fields of the book that have the rest of the content."""
+        fields = [f"headers:{message_id}"] if self.headers is None else []
+        return [*fields, f"body:{message_id}"] if self.body is None else fields
+
+    def with_content(self, found: Sequence[bytes]) -> Record:
+        """The record with the values of its large fields."""
+        values = iter(found)
+        headers = next(values) if self.headers is None else self.headers
+        body = next(values) if self.body is None else self.body
+        return self._replace(headers=headers, body=body)
+
+
+def read_record(envelope: bytes, state: bytes) -> Record:
+    """A message from the two fields that it is stored in.
+
+    Raises:
+        WorldError: they are not what a World has written.
+    """
+    match = _ENVELOPE.match(envelope)
+    words = state.split(b" ")
+    if match is None or len(words) not in (_STATE_WORDS, _STATE_WORDS + 2):
+        raise WorldError("the record of a message can't be read")
+    kind, *lengths, sent_at, _topic = match.groups()
+    step, key, queue, deployment, large_headers, headers, large_body, body = lengths
+    place = match.end()
+    texts: list[bytes] = []
+    for size in map(int, [step, key, queue, deployment, b"0" if large_headers else headers]):
+        texts.append(envelope[place : place + size])
+        place += size
+    attempt, failures, lost, due_at, receipt, _op, postponed, *death = words
+    return Record(
+        kind=kind.decode(),
+        step=texts[0].decode(),
+        key=texts[1].decode(),
+        queue_name=texts[2].decode(),
+        deployment=texts[3].decode(),
+        headers=None if large_headers else texts[4],
+        body=None if large_body else envelope[place:],
+        size=int(headers) + int(body),
+        enqueued_at=int(sent_at),
+        attempt=int(attempt),
+        failures=int(failures),
+        lost=int(lost),
+        due_at=int(due_at),
+        receipt="" if receipt == b"-" else receipt.decode(),
+        postponed=int(postponed),
+        reason=death[0].decode() if death else "",
+        died_at=int(death[1]) if death else 0,
+    )
 
 
 def _readable(blob: bytes) -> Any:
@@ -450,78 +553,84 @@ def _readable(blob: bytes) -> Any:
 
 
 def _content(
-    fields: Mapping[bytes, bytes], read: Callable[[bytes], Any]
+    record: Record, run_id: str, step_name: bytes, read: Callable[[bytes], Any]
 ) -> tuple[Any, dict[str, str] | None]:
     """Payload and headers of a message.
 
     Of a run whose user data is deleted, the payload is what is kept: enough for the runtime to see
     that the run has ended.
     """
-    body, headers = fields.get(b"body"), fields.get(b"headers")
-    if body:
-        return read(body), read(headers) if headers else None
-    payload = {"runId": fields[b"run"].decode()}
-    if fields[b"step"]:
-        payload["stepId"] = fields[b"step"].decode()
-        payload["stepName"] = fields.get(b"step_name", b"").decode()
+    if record.body:
+        return read(record.body), read(record.headers) if record.headers else None
+    payload = {"runId": run_id}
+    if record.step:
+        payload["stepId"] = record.step
+        payload["stepName"] = step_name.decode()
     return payload, None
 
 
 def dead_letter_from(row: Sequence[Any]) -> DeadLetter:
-    """A dead letter from its place and its hash."""
-    fields = pairs(row[1])
-    last_error = fields.get(b"last_error")
-    payload, headers = _content(fields, _readable)
+    """A dead letter from its place, run, record, last error and the name of its step."""
+    place, run_id, record, last_error, step_name = row
+    payload, headers = _content(record, run_id.decode(), step_name, _readable)
     return DeadLetter(
-        message_id=row[0].decode().partition(":")[2],
-        queue_name=fields[b"queue"].decode(),
+        message_id=place.decode().partition(":")[2],
+        queue_name=record.queue_name,
         payload=payload,
         headers=headers,
-        deployment_id=fields[b"deployment"].decode() or None,
-        idempotency_key=fields[b"key"].decode() or None,
-        reason=fields[b"reason"].decode(),
-        last_error=None if last_error is None else last_error.decode("utf-8", "replace"),
-        attempt=int(fields[b"attempt"]),
-        failures=int(fields[b"failures"]),
-        lost_leases=int(fields[b"lost"]),
-        enqueued_at=from_ms(fields[b"enqueued_at"]),
-        died_at=from_ms(fields[b"died_at"]),
+        deployment_id=record.deployment or None,
+        idempotency_key=record.key or None,
+        reason=record.reason,
+        last_error=last_error.decode("utf-8", "replace") if last_error else None,
+        attempt=record.attempt,
+        failures=record.failures,
+        lost_leases=record.lost,
+        enqueued_at=from_ms(record.enqueued_at),
+        died_at=from_ms(record.died_at),
     )
 
 
-def message_from(row: Sequence[Any], partition: int = 0) -> Message:
-    """A leased message from its id and its hash."""
-    fields = pairs(row[1])
-    payload, headers = _content(fields, decode_data)
-    since = fields.get(b"postponed_since")
+def message_from(
+    message_id: str, run_id: str, record: Record, since: bytes, step_name: bytes, partition: int
+) -> Message:
+    """A leased message from its record, since when it was postponed and the name of its step."""
+    payload, headers = _content(record, run_id, step_name, decode_data)
     return Message(
-        message_id=row[0].decode(),
-        queue_name=fields[b"queue"].decode(),
+        message_id=message_id,
+        queue_name=record.queue_name,
         payload=payload,
         headers=headers,
-        deployment_id=fields[b"deployment"].decode() or None,
-        idempotency_key=fields[b"key"].decode() or None,
-        attempt=int(fields[b"attempt"]),
-        failures=int(fields[b"failures"]),
-        receipt=fields[b"receipt"].decode(),
-        enqueued_at=from_ms(fields[b"enqueued_at"]),
-        due_at=from_ms(fields[b"due_at"]),
+        deployment_id=record.deployment or None,
+        idempotency_key=record.key or None,
+        attempt=record.attempt,
+        failures=record.failures,
+        receipt=record.receipt,
+        enqueued_at=from_ms(record.enqueued_at),
+        due_at=from_ms(record.due_at),
         partition=partition,
-        postponed=int(fields.get(b"postponed", 0)),
-        postponed_since=None if since is None else from_ms(since),
+        postponed=record.postponed,
+        postponed_since=from_ms(since) if since else None,
+        owner=run_id,
     )
 
 
-def tell_dropped(topic: str, message_ids: Sequence[bytes]) -> None:
-    """Log which messages have gone without a trace: evicted, or deleted by hand."""
-    for message_id in message_ids:
+def tell_dropped(topic: str, members: Sequence[bytes]) -> None:
+    """Log which messages have gone without a trace: evicted, or deleted by hand.
+
+    Args:
+        topic: theirs; "" where it is not known.
+        members: as the sets of the topic have them.
+    """
+    for member in members:
+        message_id, _, run_id = member.decode().partition("/")
         logger.error(
-            "lost message %s of topic %s: its record is gone from the server",
-            message_id.decode(),
-            topic,
+            "lost message %s of %s: its record is gone from the server",
+            message_id,
+            f"run {run_id}" if run_id else f"topic {topic}",
             extra={
                 "event": "message.lost",
-                "message_id": message_id.decode(),
-                "topic": topic,
+                "message_id": message_id,
+                "run_id": run_id or None,
+                "topic": topic or None,
             },
         )

@@ -27,6 +27,7 @@ from redis_world.messages import (
     Enqueue,
     FollowUp,
     Message,
+    Record,
     backoff,
     check_lease,
     check_payload,
@@ -36,7 +37,9 @@ from redis_world.messages import (
     kind_of,
     message_args,
     message_from,
+    owner_of,
     postpone_delay,
+    read_record,
     step_name_of,
     tell_dropped,
     topic_of,
@@ -141,6 +144,7 @@ class _Lease(NamedTuple):
 
     keys: Keys
     topic: str
+    run_id: str
     message_id: str
     receipt: str
 
@@ -464,9 +468,9 @@ class Queue:
         )
         now, upcoming, asleep_until = reply[1], reply[2], reply[6]
         tell_dropped(topic, reply[5])
-        messages = [await self._read(keys, topic, receipt, row) for row in reply[4]]
+        messages = await self._read_all(keys, topic, receipt, reply[4])
         return Claim(
-            messages=[message for message in messages if message is not None],
+            messages=messages,
             more=reply[3] == b"1",
             wait=_seconds_until(upcoming, now) if upcoming else None,
             asleep={keys.number: _seconds_until(asleep_until, now)} if asleep_until else {},
@@ -505,14 +509,17 @@ class Queue:
                 "delay": str(delay_ms),
                 "body": encode_body(payload, limit),
             }
-        return await self._on_lease("queue/ack", lease, (), args)
+        return await self._on_lease("queue/ack", lease, ("leased",), args)
 
     async def _payload_of(self, message: Message, lease: _Lease) -> Mapping[str, Any]:
         """The whole payload of a message; for one that comes from a handle it is read."""
         if message.is_whole:
             return message.payload
-        key = lease.keys.message(lease.topic, lease.message_id)
-        (body,) = await self._connection.execute(("HGET", key, "body"))
+        book = lease.keys.book(lease.topic, lease.run_id, lease.message_id)
+        fields = (f"{part}:{lease.message_id}" for part in ("message", "state", "body"))
+        ((envelope, state, large),) = await self._connection.execute(("HMGET", book, *fields))
+        body = read_record(envelope, state).body if envelope and state else b""
+        body = large if body is None else body
         # Without any the lease is lost, or the user data of the run is deleted.
         return decode_data(body) if body else message.payload
 
@@ -544,7 +551,7 @@ class Queue:
         return await self._on_lease(
             "queue/release",
             self._lease_of(message),
-            ("leased", "due"),
+            ("leased",),
             {"op": new_request_id()},
         )
 
@@ -572,7 +579,7 @@ class Queue:
         return await self._on_lease(
             "queue/postpone",
             lease,
-            ("leased", "due", "declined"),
+            ("leased", "declined"),
             {
                 "op": new_request_id(),
                 "delay": str(to_duration_ms(seconds, "delay")),
@@ -594,30 +601,20 @@ class Queue:
         self, message: Message, lease: Duration
     ) -> tuple[dict[str, str], dict[str, Any]]:
         """Keys and arguments of the script that extends a lease, for callers in a thread."""
-        keys, topic, *_ = self._lease_of(message)
-        return (
-            {
-                "leased": keys.topic(topic, "leased"),
-                "message": keys.message(topic, message.message_id),
-            },
-            {
-                "message_id": message.message_id,
-                "receipt": message.receipt,
-                "lease": str(_positive_ms(lease, "lease")),
-            },
-        )
+        milliseconds = _positive_ms(lease, "lease")
+        return self._lease_call(self._lease_of(message), ("leased",), {"lease": str(milliseconds)})
 
     def failure(
         self, message: Message, error: str, delay: Duration
     ) -> tuple[dict[str, str], dict[str, Any]]:
         """Keys and arguments of the script that ends a failed attempt, for callers in a thread."""
         lease = self._lease_of(message)
-        return self._lease_call(lease, ("leased", "due"), self._failed(error, delay))
+        return self._lease_call(lease, ("leased",), self._failed(error, delay))
 
     def returning(self, message: Message) -> tuple[dict[str, str], dict[str, Any]]:
         """Keys and arguments of the script that releases a message, for callers in a thread."""
         lease = self._lease_of(message)
-        return self._lease_call(lease, ("leased", "due"), {"op": new_request_id()})
+        return self._lease_call(lease, ("leased",), {"op": new_request_id()})
 
     async def stats(self, topic: str) -> QueueStats:
         """Count the messages of a topic."""
@@ -673,7 +670,7 @@ class Queue:
                 },
             )
             tell_dropped(topic, reply[4])
-            return reply[:4]
+            return [*reply[:2], await self._read_letters(keys, topic, reply[2]), reply[3]]
 
         replies = await ask_all(
             [read_page(partial(ask, keys), place, limit) for keys in self._connection.partitions]
@@ -705,12 +702,13 @@ class Queue:
 
     async def _redrive_in(self, keys: Keys, message_id: str) -> list[Any] | None:
         topics = await self._topics(keys)
-        exist = [("EXISTS", keys.message(topic, message_id)) for topic in topics]
-        found = await self._connection.execute(*exist) if exist else []
-        for topic, exists in zip(topics, found, strict=True):
-            reply = await self._redrive(keys, topic, message_id) if exists else None
-            if reply and reply[0] != b"MESSAGE_NOT_FOUND":
-                return reply
+        asked = [("HGET", keys.topic(topic, "letters"), message_id) for topic in topics]
+        found = await self._connection.execute(*asked) if asked else []
+        for topic, run_id in zip(topics, found, strict=True):
+            if run_id is not None:
+                reply = await self._redrive(keys, topic, f"{message_id}/{run_id.decode()}")
+                if reply[0] != b"MESSAGE_NOT_FOUND":
+                    return reply
         return None
 
     async def redrive_all(self, topic: str) -> int:
@@ -729,9 +727,9 @@ class Queue:
         dead = self._sets(keys, topic, "dead")["dead"]
         (left,) = await self._connection.execute(("ZCARD", dead))
         count = 0
-        while left > 0 and (ids := await self._oldest_dead(dead, left)):
-            left -= len(ids)
-            replies = await asyncio.gather(*(self._redrive(keys, topic, each) for each in ids))
+        while left > 0 and (members := await self._oldest_dead(dead, left)):
+            left -= len(members)
+            replies = await asyncio.gather(*(self._redrive(keys, topic, m) for m in members))
             count += sum(reply[0] != b"MESSAGE_NOT_FOUND" for reply in replies)
         return count
 
@@ -743,9 +741,9 @@ class Queue:
     async def _purge(self, keys: Keys, topic: str) -> int:
         sets = self._sets(keys, topic, "dead")
         total = 0
-        while ids := await self._oldest_dead(sets["dead"], _LETTERS_AT_ONCE):
+        while members := await self._oldest_dead(sets["dead"], _LETTERS_AT_ONCE):
             reply = await self._connection.call(
-                "queue/purge", sets, {"base": keys.base, "topic": topic, "message_ids": ids}
+                "queue/purge", sets, {"base": keys.base, "topic": topic, "members": members}
             )
             total += int(reply[1])
         return total
@@ -759,20 +757,25 @@ class Queue:
 
     async def _oldest_dead(self, dead: str, limit: int) -> list[str]:
         last = min(limit, _LETTERS_AT_ONCE) - 1
-        (ids,) = await self._connection.execute(("ZRANGE", dead, 0, last))
-        return [each.decode() for each in ids]
+        (members,) = await self._connection.execute(("ZRANGE", dead, 0, last))
+        return [each.decode() for each in members]
 
-    async def _redrive(self, keys: Keys, topic: str, message_id: str) -> list[Any]:
-        return await self._connection.call(
+    async def _redrive(self, keys: Keys, topic: str, member: str) -> list[Any]:
+        message_id, _, run_id = member.partition("/")
+        reply = await self._connection.call(
             "queue/redrive",
-            {"message": keys.message(topic, message_id), **self._sets(keys, topic, "dead")},
+            self._sets(keys, topic, "dead", "letters"),
             {
                 "base": keys.base,
                 "topic": topic,
                 "op": new_request_id(),
+                "run_id": run_id,
                 "message_id": message_id,
             },
         )
+        if reply[0] == b"MESSAGE_NOT_FOUND":
+            tell_dropped(topic, reply[1])
+        return reply
 
     def _lease_of(self, message: Message) -> _Lease:
         if not isinstance(message, Message):
@@ -780,7 +783,7 @@ class Queue:
         config, partitions = self._connection.config, self._connection.partitions
         check_lease(message, config.max_name_bytes, len(partitions))
         keys = partitions[message.partition]
-        return _Lease(keys, message.topic, message.message_id, message.receipt)
+        return _Lease(keys, message.topic, owner_of(message), message.message_id, message.receipt)
 
     async def _on_lease(
         self, script: str, lease: _Lease, sets: Sequence[str], args: Mapping[str, Any]
@@ -795,13 +798,11 @@ class Queue:
     ) -> tuple[dict[str, str], dict[str, Any]]:
         """Keys and arguments of a script that ends a lease."""
         return (
-            {
-                "message": lease.keys.message(lease.topic, lease.message_id),
-                **{part: lease.keys.topic(lease.topic, part) for part in sets},
-            },
+            {part: lease.keys.topic(lease.topic, part) for part in sets},
             {
                 "base": lease.keys.base,
                 "topic": lease.topic,
+                "run_id": lease.run_id,
                 "message_id": lease.message_id,
                 "receipt": lease.receipt,
                 **args,
@@ -819,30 +820,80 @@ class Queue:
     async def _free(self, lease: _Lease, error: str, delay: Duration) -> bool:
         """End a failed attempt."""
         args = self._failed(error, delay)
-        return await self._on_lease("queue/retry", lease, ("leased", "due"), args)
+        return await self._on_lease("queue/retry", lease, ("leased",), args)
 
-    async def _read(
-        self, keys: Keys, topic: str, receipt: str, row: Sequence[Any]
-    ) -> Message | None:
-        """A claimed message; one that can't be read is a failed attempt, and nobody else's."""
-        try:
-            return message_from(row, keys.number)
-        except WorldError as error:
-            lease = _Lease(keys, topic, row[0].decode(), receipt)
-            logger.error(  # noqa: TRY400 - not ours
-                "can't read message %s: %s",
-                lease.message_id,
-                error,
-                extra={
-                    "event": "message.unreadable",
-                    "message_id": lease.message_id,
-                    "topic": topic,
-                },
-            )
-            # Without its server it is left to its lease; the others of the claim must not be.
-            with contextlib.suppress(WorldError):
-                await self._free(lease, str(error), backoff(1))
-            return None
+    async def _read_all(
+        self, keys: Keys, topic: str, receipt: str, rows: Sequence[Sequence[bytes]]
+    ) -> list[Message]:
+        """Claimed messages; one that can't be read is a failed attempt, and nobody else's."""
+        found = []
+        for (message_id, run_id, *_), record in zip(
+            rows, await self._read_records(keys, topic, rows), strict=True
+        ):
+            lease = _Lease(keys, topic, run_id.decode(), message_id.decode(), receipt)
+            found.append((lease, record))
+        messages = []
+        for (lease, record), (*_, since, step_name) in zip(found, rows, strict=True):
+            try:
+                if isinstance(record, WorldError):
+                    raise record
+                messages.append(
+                    message_from(
+                        lease.message_id, lease.run_id, record, since, step_name, keys.number
+                    )
+                )
+            except WorldError as error:
+                await self._fail_unreadable(lease, error)
+        return messages
+
+    async def _read_letters(
+        self, keys: Keys, topic: str, rows: Sequence[Sequence[bytes]]
+    ) -> list[Sequence[Any]]:
+        """Dead letters as `dead_letter_from` wants them."""
+        found = [(row[0].partition(b":")[2], *row[1:4]) for row in rows]
+        records = await self._read_records(keys, topic, found)
+        return [
+            (*row[:2], record, *row[4:])
+            for row, record in zip(rows, records, strict=True)
+            if isinstance(record, Record)
+        ]
+
+    async def _read_records(
+        self, keys: Keys, topic: str, rows: Sequence[Sequence[bytes]]
+    ) -> list[Record | WorldError]:
+        """Messages from their id, run, envelope and state; large content by a round trip more."""
+        records: list[Record | WorldError] = [read_record(row[2], row[3]) for row in rows]
+        asked = []
+        for place, (message_id, run_id, *_) in enumerate(rows):
+            record = records[place]
+            if isinstance(record, Record) and (fields := record.large_fields(message_id.decode())):
+                book = keys.book(topic, run_id.decode(), message_id.decode())
+                asked.append((place, record, ("HMGET", book, *fields)))
+        if asked:
+            found = await self._connection.execute(*(command for *_, command in asked))
+            for (place, record, _), values in zip(asked, found, strict=True):
+                is_gone = any(value is None for value in values)
+                records[place] = (
+                    WorldError("its content is gone from the server")
+                    if is_gone
+                    else record.with_content(values)
+                )
+        return records
+
+    async def _fail_unreadable(self, lease: _Lease, error: WorldError) -> None:
+        logger.error(
+            "can't read message %s: %s",
+            lease.message_id,
+            error,
+            extra={
+                "event": "message.unreadable",
+                "message_id": lease.message_id,
+                "topic": lease.topic,
+            },
+        )
+        # Without its server it is left to its lease; the others of the claim must not be.
+        with contextlib.suppress(WorldError):
+            await self._free(lease, str(error), backoff(1))
 
     def _new_id(self) -> str:
         return self._ids.message_id(self._connection.server_time())

@@ -82,8 +82,6 @@ class Sweeper:
         self._connection = connection
         self._keys = keys
         self._ids = ids
-        self._search: tuple[list[bytes], bytes] | None = None
-        """Lost messages, and the run up to which all runs were asked for them."""
 
     async def sweep(self) -> dict[str, int]:
         """Do one round; how many of each were recovered.
@@ -132,7 +130,7 @@ class Sweeper:
         return total
 
     async def _look(self) -> tuple[list[_Candidate], list[_Candidate], list[bytes]]:
-        """Runs that are owed something or have no message, and lost messages.
+        """Runs that are owed something or have no message, and those that have lost some.
 
         All of them have been so for the interval.
         """
@@ -145,33 +143,23 @@ class Sweeper:
         owed, idle = ([_candidate(row) for row in rows] for rows in reply[1:3])
         return owed, idle, reply[3]
 
-    async def _mend(self, lost: list[bytes]) -> None:
-        """Seek the runs of messages that are lost, among some of the runs in one round.
+    async def _mend(self, lost: Sequence[bytes]) -> None:
+        """Set right what runs have of their messages, where records of these are gone."""
+        await asyncio.gather(*(self._mend_run(run_id.decode()) for run_id in lost))
 
-        Rounds of others that seek the same do no harm: what one has found the others don't miss.
-        """
-        sought, before = self._search or (lost, b"")
+    async def _mend_run(self, run_id: str) -> None:
         keys = self._keys
-        for _ in range(_MAX_LOOKS if sought else 0):
+        of_run = keys.of_run(run_id)
+        after = b""
+        for _ in range(_MAX_LOOKS):
             reply = await self._connection.call(
                 "queue/mend",
-                {"lost": keys.lost, "runs": keys.runs},
-                {"base": keys.base, "before": before, "members": sought},
+                {"run": of_run.run, "events": of_run.events, "lost": keys.lost},
+                {"base": keys.base, "run_id": run_id, "after": after},
             )
-            for run_id, message_id in reply[2]:
-                logger.error(
-                    "run %s lost its message %s: the record is gone from the server",
-                    run_id.decode(),
-                    message_id.decode(),
-                    extra={
-                        "event": "message.lost",
-                        "run_id": run_id.decode(),
-                        "message_id": message_id.decode(),
-                    },
-                )
-            before = reply[1]
-            self._search = (sought, before) if before else None
-            if not before:
+            tell_dropped("", [each + b"/" + run_id.encode() for each in reply[2]])
+            after = reply[1]
+            if not after:
                 break
 
     async def _rescue_all(

@@ -19,6 +19,7 @@ from redis_world.queue import Message
 from redis_world.testing import ManualClock, check_invariants
 from support import events as e
 from support.backends import Backend
+from support.message_fields import Record
 from support.queue_simulation import simulate
 from support.queue_tools import NAME, OTHER_RUN, TOPIC, content, send, step, wake
 from support.simulation_judge import Judge
@@ -111,8 +112,47 @@ Damage = Callable[[redis.Redis, str, dict[str, str]], Any]
 """Changes raw keys; has the base of their names, and the ids of `rich_queue`."""
 
 
-def _message(ids: dict[str, str], name: str) -> str:
-    return f"queue:{TOPIC}:message:{ids[name]}"
+def _book(base: str, ids: dict[str, str]) -> str:
+    return f"{base}run:{ids['run']}:queue"
+
+
+def _member(ids: dict[str, str], name: str) -> str:
+    return f"{ids[name]}/{ids['run']}"
+
+
+def _record(client: Any, base: str, ids: dict[str, str], name: str) -> Record:
+    return Record(client, _book(base, ids), ids[name])
+
+
+def _with_state(name: str, **words: str | int | None) -> Damage:
+    return lambda c, b, i: _record(c, b, i, name).set_state(**words)
+
+
+def _with_head(name: str, **words: str | int) -> Damage:
+    return lambda c, b, i: _record(c, b, i, name).set_head(**words)
+
+
+def _with_texts(name: str, **texts: str) -> Damage:
+    return lambda c, b, i: _record(c, b, i, name).set_texts(**texts)
+
+
+def _with_field(name: str, kind: str, value: str) -> Damage:
+    return lambda c, b, i: _record(c, b, i, name).put(kind, value)
+
+
+def _with_book(field: str, value: str | int) -> Damage:
+    return lambda c, b, i: c.hset(_book(b, i), field, value)
+
+
+def _of_nobody(client: Any, base: str, ids: dict[str, str], kind: str) -> Record:
+    """A held replay, as a message of no run."""
+    lone = Record(client, f"{base}queue:{TOPIC}:message:{ids['held']}", ids["held"])
+    _record(client, base, ids, "held").copy_to(lone.key)
+    lone.set_head(kind=kind)
+    _record(client, base, ids, "held").delete()
+    client.zrem(f"{base}queue:{TOPIC}:held", _member(ids, "held"))
+    client.zadd(f"{base}queue:{TOPIC}:held", {f"{ids['held']}/": 1})
+    return lone
 
 
 def _owe(client: Any, base: str, ids: dict[str, str], step: str, since: str) -> None:
@@ -124,50 +164,103 @@ def _owe(client: Any, base: str, ids: dict[str, str], step: str, since: str) -> 
 
 
 DAMAGES: Final[dict[str, Damage]] = {
-    "lies in 0 sets": lambda c, b, i: c.zrem(f"{b}queue:{TOPIC}:due", i["wake"]),
-    "lies in 2 sets": lambda c, b, i: c.zadd(f"{b}queue:{TOPIC}:leased", {i["wake"]: 1}),
-    "and is not stored": lambda c, b, i: c.zadd(f"{b}queue:{TOPIC}:due", {"msg_none": 1}),
+    "lies in 0 sets": lambda c, b, i: c.zrem(f"{b}queue:{TOPIC}:due", _member(i, "wake")),
+    "lies in 2 sets": lambda c, b, i: c.zadd(f"{b}queue:{TOPIC}:leased", {_member(i, "wake"): 1}),
+    "and is not stored": lambda c, b, i: c.zadd(f"{b}queue:{TOPIC}:due", {"msg_none/x": 1}),
+    "which names no run": lambda c, b, i: c.zadd(f"{b}queue:{TOPIC}:due", {"msg_none": 1}),
+    "and is of the run": lambda c, b, i: c.zadd(
+        f"{b}queue:{TOPIC}:due", {f"{i['wake']}/{OTHER_RUN}": 1}
+    ),
+    "and is of the topic": lambda c, b, i: c.zadd(
+        f"{b}queue:__x_wkf_workflow_:due", {_member(i, "wake"): 1}
+    ),
     "nobody knows the key": lambda c, b, i: c.set(f"{b}queue:{TOPIC}:what", 1),
     "topics lacks": lambda c, b, i: c.delete(f"{b}topics"),
-    "is due and has the receipt": lambda c, b, i: c.hset(
-        f"{b}{_message(i, 'wake')}", "receipt", 1
+    "has the envelope": _with_field("wake", "message", "wake 0"),
+    "has the envelope wake >5000": _with_head("wake", step=">5000"),
+    "has the state": _with_field("wake", "state", "0 0 0"),
+    "has the state nil": lambda c, b, i: _record(c, b, i, "wake").drop("state"),
+    "is of no message": _with_book("body:msg_none", "x"),
+    "is stored twice": lambda c, b, i: _record(c, b, i, "wake").copy_to(
+        f"{b}run:{i['idle']}:queue"
     ),
-    "is leased and has the receipt": lambda c, b, i: c.hdel(
-        f"{b}{_message(i, 'leased')}", "receipt"
+    "bytes of texts and has": _with_head("wake", body=4000),
+    "bytes of body apart": _with_head("wake", body=">9"),
+    "bytes of body in its envelope": _with_texts("wake", body="x" * 4097),
+    "has body twice": _with_field("wake", "body", "x"),
+    "bytes of headers and has none": _with_head("wake", headers=">5000"),
+    "bytes of headers and tells of": lambda c, b, i: (
+        _with_head("wake", headers=">5000")(c, b, i),
+        _with_field("wake", "headers", "x")(c, b, i),
     ),
-    "is due and has the reason": lambda c, b, i: c.hset(f"{b}{_message(i, 'wake')}", "reason", 1),
-    "is dead and has the reason": lambda c, b, i: c.hdel(f"{b}{_message(i, 'dead')}", "reason"),
-    "has more ends than deliveries": lambda c, b, i: c.hset(
-        f"{b}{_message(i, 'wake')}", "failures", 1
+    "and the step s9": _with_texts("held", step="s9"),
+    "is a what of the run": _with_head("held", kind="what"),
+    "has the queue name": _with_texts("wake", queue=TOPIC),
+    "is of the topic": lambda c, b, i: _of_nobody(c, b, i, "other").set_head(topic="t"),
+    "has no envelope": lambda c, b, i: _of_nobody(c, b, i, "other").drop("message"),
+    "has the field n": lambda c, b, i: c.hset(_of_nobody(c, b, i, "other").key, "n", 1),
+    "is due and has the receipt": _with_state("wake", receipt="r"),
+    "is leased and has the receipt": _with_state("leased", receipt="-"),
+    "is due and has the reason": _with_state("wake", reason="max_failures", died_at=1),
+    "is dead and has the reason": _with_state("dead", reason=None, died_at=None),
+    "is dead and has the reason old_age": _with_state("dead", reason="old_age"),
+    "has more ends than deliveries": _with_state("wake", failures=1),
+    "is due at": lambda c, b, i: c.zincrby(f"{b}queue:{TOPIC}:due", 1, _member(i, "wake")),
+    "is dead at": lambda c, b, i: c.zincrby(f"{b}queue:{TOPIC}:dead", 1, _member(i, "dead")),
+    "have nothing of it": lambda c, b, i: c.delete(f"{b}queue:{TOPIC}:letters"),
+    "is among the letters": lambda c, b, i: c.hset(f"{b}queue:{TOPIC}:letters", "msg_none", "x"),
+    "its key is free": lambda c, b, i: c.hdel(_book(b, i), f"key:{TOPIC}/k/1"),
+    "and is free": lambda c, b, i: c.hset(_book(b, i), f"key:{TOPIC}/k2", i["wake"]),
+    "under one key": _with_texts("wake", key="k/1"),
+    "is offered in": lambda c, b, i: c.zadd(
+        f"{b}queue:{TOPIC}:declined", {_member(i, "leased"): 1}
     ),
-    "is due at": lambda c, b, i: c.zincrby(f"{b}queue:{TOPIC}:due", 1, i["wake"]),
-    "is dead at": lambda c, b, i: c.zincrby(f"{b}queue:{TOPIC}:dead", 1, i["dead"]),
-    "its key is free": lambda c, b, i: c.delete(f"{b}queue:{TOPIC}:key:{i['run']}/k%2F1"),
-    "and is free": lambda c, b, i: c.set(f"{b}queue:{TOPIC}:key:{i['run']}/k2", i["wake"]),
-    "under one key": lambda c, b, i: c.hset(f"{b}{_message(i, 'wake')}", "key", "k/1"),
-    "is offered in": lambda c, b, i: c.zadd(f"{b}queue:{TOPIC}:declined", {i["leased"]: 1}),
-    "is offered since": lambda c, b, i: c.zadd(f"{b}queue:{TOPIC}:declined", {i["wake"]: 1}),
-    "is held and is no replay": lambda c, b, i: c.hset(f"{b}{_message(i, 'held')}", "run", ""),
-    "has n 9": lambda c, b, i: c.hset(f"{b}run:{i['run']}:queue", "n", 9),
-    "has dead 9": lambda c, b, i: c.hset(f"{b}run:{i['run']}:queue", "dead", 9),
+    "is offered since": lambda c, b, i: c.zadd(
+        f"{b}queue:{TOPIC}:declined", {_member(i, "wake"): 1}
+    ),
+    "and was postponed 0": _with_field("wake", "declined", "1 w\ns"),
+    "is declined by nobody": lambda c, b, i: (
+        _with_state("wake", postponed=1)(c, b, i),
+        _with_field("wake", "declined", "1 w  v\ns")(c, b, i),
+    ),
+    "is held and is no replay": lambda c, b, i: _of_nobody(c, b, i, "replay"),
+    "has n 9": _with_book("n", 9),
+    "has dead 9": _with_book("dead", 9),
+    "has held 9": _with_book("held", 9),
+    "has the field what 1": _with_book("what", 1),
+    "has the field rewakes x": _with_book("rewakes", "x"),
+    "has the topic t and": _with_book("topic", "t"),
+    "that nothing was ever sent to": _with_book("queue", TOPIC),
+    "is bare and keeps its user data": _with_book("bare", 1),
+    "keeps body that nobody may see": lambda c, b, i: (
+        _with_book("bare", 1)(c, b, i),
+        _with_texts("wake", body="x")(c, b, i),
+    ),
+    "keeps an error that nobody may see": lambda c, b, i: (
+        _with_book("bare", 1)(c, b, i),
+        _with_field("dead", "error", "x")(c, b, i),
+    ),
+    "is not bare": lambda c, b, i: c.zadd(f"{b}cleaning", {f"run/{i['run']}": 1}),
+    "what is of no run is to be mended": lambda c, b, i: c.zadd(f"{b}lost", {"": 1}),
     "has leased absent": lambda c, b, i: c.hdel(f"{b}run:{i['run']}:queue", "leased"),
     "does not hold": lambda c, b, i: c.delete(f"{b}run:{i['run']}:held"),
     "which is not held": lambda c, b, i: c.zadd(f"{b}run:{i['run']}:held", {"x/msg_none": 1}),
     "which is no wake of it": lambda c, b, i: c.hset(
         f"{b}run:{i['run']}:queue", "wake", i["held"]
     ),
-    "which was delivered": lambda c, b, i: c.hset(f"{b}{_message(i, 'wake')}", "attempt", 1),
+    "which was delivered": _with_state("wake", attempt=1),
     "which was delayed": lambda c, b, i: (
-        c.hset(f"{b}{_message(i, 'wake')}", "due_at", 5),
-        c.zadd(f"{b}queue:{TOPIC}:due", {i["wake"]: 5}),
+        _with_state("wake", due_at=5)(c, b, i),
+        c.zadd(f"{b}queue:{TOPIC}:due", {_member(i, "wake"): 5}),
     ),
     "has a wake and is owed one": lambda c, b, i: c.hset(f"{b}run:{i['run']}", "owed", "1 1"),
     "for step s1 and in truth": lambda c, b, i: c.hset(
         f"{b}run:{i['run']}:queue", "step:s1", "msg_none"
     ),
     "does not know the message": lambda c, b, i: c.hdel(f"{b}run:{i['run']}:queue", "step:s1"),
-    "two messages of step s1": lambda c, b, i: c.hset(
-        f"{b}{_message(i, 'wake')}", mapping={"kind": "step", "step": "s1"}
+    "two messages of step s1": lambda c, b, i: (
+        _with_texts("wake", step="s1")(c, b, i),
+        _with_head("wake", kind="step")(c, b, i),
     ),
     "and nobody will run it": lambda c, b, i: _owe(c, b, i, "s2", "-"),
     "has a message and is owed one": lambda c, b, i: _owe(c, b, i, "s1", "0"),
@@ -181,7 +274,7 @@ DAMAGES: Final[dict[str, Damage]] = {
     "and there is no such run": lambda c, b, i: c.zadd(f"{b}owed", {OTHER_RUN: 1}),
     "nothing will bring it one": lambda c, b, i: c.hset(f"{b}run:{i['idle']}", "owed", ""),
     "nothing will free them": lambda c, b, i: (
-        c.zrem(f"{b}queue:{TOPIC}:leased", i["leased"]),
+        c.zrem(f"{b}queue:{TOPIC}:leased", _member(i, "leased")),
         c.delete(f"{b}queue:{TOPIC}:due"),
     ),
 }

@@ -74,7 +74,8 @@ async def test_a_message_with_many_idle_workers(
         for number in range(100):
             await send(world, step(f"s{number}"))
             await asyncio.sleep(0.02)
-        while list(server.scan_iter("*:message:*")):  # noqa: ASYNC110 - of the server
+        due, leased = (world.connection.keys.topic(TOPIC, part) for part in ("due", "leased"))
+        while server.exists(due, leased):  # noqa: ASYNC110 - of the server
             await asyncio.sleep(0.01)
         # Send, claim and ack; and some of the looks that each of them makes by itself.
         looks = IDLE * 3 / (0.85 * look_seconds(1))

@@ -15,6 +15,7 @@ from redis_world.errors import InvalidInputError
 from redis_world.queue import FollowUp
 from redis_world.testing import ManualClock
 from support.backends import Backend
+from support.message_fields import find_record
 from support.queue_tools import (
     LEASED_CALLS,
     NAME,
@@ -47,10 +48,14 @@ def queue_keys(backend: Backend) -> list[bytes]:
     ]
 
 
-def message_fields(backend: Backend, message_id: str) -> Mapping[Any, Any]:
+def stored_state(backend: Backend, message_id: str) -> Mapping[str, str]:
     with contextlib.closing(backend.client()) as client:
-        (key,) = client.scan_iter(f"*:message:{message_id}", count=1000)
-        return client.hgetall(key)
+        return find_record(client, message_id).state()
+
+
+def stored_error(backend: Backend, message_id: str) -> bytes:
+    with contextlib.closing(backend.client()) as client:
+        return find_record(client, message_id).get("error")
 
 
 # -- ack ------------------------------------------------------------------------------------
@@ -284,10 +289,10 @@ async def test_at_max_failures_a_message_is_dead(
         stats = await world.queue.stats(TOPIC)
         assert (stats.ready, stats.delayed, stats.leased, stats.dead) == (0, 0, 0, 1)
         assert await claimed_ids(world) == []
-        fields = message_fields(backend, sent)
-        assert fields[b"reason"] == b"max_failures"
-        assert fields[b"last_error"] == b"boom 3"
-        assert (fields[b"attempt"], fields[b"failures"], fields[b"lost"]) == (b"3", b"3", b"0")
+        state = stored_state(backend, sent)
+        assert state["reason"] == "max_failures"
+        assert stored_error(backend, sent) == b"boom 3"
+        assert (state["attempt"], state["failures"], state["lost"]) == ("3", "3", "0")
         # What it held is free, and a new message starts afresh.
         again = await send(world, payload, idempotency_key="k")
         message = await claim_one(world)
@@ -338,9 +343,9 @@ async def test_at_max_lost_leases_a_message_is_dead(backend: Backend, finder: st
         assert await claimed_ids(world) == []
         stats = await world.queue.stats(TOPIC)
         assert (stats.ready, stats.leased, stats.dead) == (0, 0, 1)
-        fields = message_fields(backend, sent)
-        assert fields[b"reason"] == b"max_lost_leases"
-        assert (fields[b"failures"], fields[b"lost"]) == (b"0", b"2")
+        state = stored_state(backend, sent)
+        assert state["reason"] == "max_lost_leases"
+        assert (state["failures"], state["lost"]) == ("0", "2")
         assert await send(world, step(), idempotency_key="k") != sent
         before = backend.dump()
         answers = {name: await call(world, message) for name, call in LEASED_CALLS.items()}

@@ -14,6 +14,7 @@ from redis_world.errors import MessageNotFoundError
 from redis_world.testing import ManualClock, check_invariants
 from support import events as e
 from support.backends import Backend
+from support.message_fields import find_record
 from support.queue_tools import (
     LEASED_CALLS,
     TOPIC,
@@ -36,11 +37,16 @@ Clocked = tuple[RedisWorld, ManualClock]
 
 
 def evict(backend: Backend, *message_ids: str) -> None:
-    """Let records vanish, as a server does that evicts keys."""
+    """Let records vanish, deleted by hand."""
     with contextlib.closing(backend.client()) as client:
         for message_id in message_ids:
-            (key,) = client.scan_iter(f"*:message:{message_id}", count=1000)
-            client.delete(key)
+            find_record(client, message_id).delete()
+
+
+def evict_with_all_others(backend: Backend, message_id: str) -> None:
+    """Let all messages of a run vanish, as a server does that evicts keys."""
+    with contextlib.closing(backend.client()) as client:
+        client.delete(find_record(client, message_id).key)
 
 
 def lost_ones(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -223,8 +229,8 @@ async def test_its_run_is_removed(backend: Backend, world: RedisWorld) -> None:
     await finish_run(world, run_id)
     evict(backend, ids[1])
     assert await world.prune(0) == 1
-    await check_invariants(world)
     assert await claimed_ids(world) == []
+    await check_invariants(world)
 
 
 # -- its run is not left behind ----------------------------------------------------------------
@@ -335,12 +341,12 @@ def bookkeeping(backend: Backend, world: RedisWorld, run_id: str) -> Any:
         return client.hgetall(keys.of_run(run_id).queue)
 
 
-async def work(clocked: Clocked, rounds: int) -> list[Any]:
+async def work(clocked: Clocked, rounds: int, limit: int = 10) -> list[Any]:
     """What claims and sweeps alone bring about, each message being done at once."""
     world, clock = clocked
     got = []
     for _ in range(rounds):
-        for message in await world.queue.claim(TOPIC):
+        for message in await world.queue.claim(TOPIC, limit=limit):
             got.append(message)
             assert await world.queue.ack(message)
         await clock.advance(INTERVAL)
@@ -387,6 +393,66 @@ async def test_its_run_is_woken(
         ]
         assert sorted(told) == sorted(lost)
         await check_invariants(world)
+
+
+# Contract: 7.no run is left behind
+@pytest.mark.parametrize("state", STATES)
+async def test_a_run_that_lost_all_of_them_is_woken(backend: Backend, state: str) -> None:
+    """The key that a server evicts has all messages of a run, with what is counted of them."""
+    options: dict[str, Any] = {"max_failures": 2, "library": ManualClock.library()}
+    async with backend.world(**options) as world:
+        clock = await ManualClock(world).set()
+        run_id = await start_run(world)
+        (lost, *_) = await STATES[state](world, run_id)
+        evict_with_all_others(backend, lost)
+        got = await work((world, clock), 10)
+        assert {message.run_id for message in got} == {run_id}
+        assert lost not in {message.message_id for message in got}
+        assert any(message.is_step for message in got) == state.endswith("step")
+        assert int(bookkeeping(backend, world, run_id)[b"n"]) <= 1
+        await check_invariants(world)
+
+
+# Contract: 7.no run is left behind
+@pytest.mark.large
+async def test_many_are_lost_at_once(backend: Backend, clocked: Clocked) -> None:
+    """More held replays and more steps than one script looks at."""
+    world, clock = clocked
+    run_id = await start_run(world)
+    lost = await send(world, content(-1, run_id))
+    await claim_one(world, lease=3600)
+    for first in range(0, 1200, 100):
+        for number in range(first, first + 100):
+            await send(world, content(number, run_id))
+        assert await claimed_ids(world, limit=100) == []
+    assert (await world.queue.stats(TOPIC)).held == 1200
+    steps = [f"s{number:04}" for number in range(1100)]
+    for first in range(0, len(steps), 100):
+        await world.events.create_batch(
+            run_id, [e.step_created(name) for name in steps[first : first + 100]]
+        )
+    evict_with_all_others(backend, lost)
+    await clock.advance(3600)
+    got = await work((world, clock), 8, 1000)
+    assert (await world.queue.stats(TOPIC)).held == 0
+    assert {message.payload.get("stepId") for message in got} - {None} == {*steps}
+    assert any(not message.is_step for message in got)
+    await check_invariants(world)
+
+
+# Contract: 7.no run is left behind
+async def test_a_step_that_was_started_lazily_gets_no_message(
+    backend: Backend, clocked: Clocked
+) -> None:
+    """The replay that started it runs it."""
+    world, clock = clocked
+    run_id = await start_run(world)
+    await e.write(world, run_id, e.lazy_start("lazy"), e.step_created("s"))
+    await e.write(world, run_id, e.step_started("s"))
+    evict_with_all_others(backend, await send(world, content(1, run_id)))
+    got = await work((world, clock), 6)
+    assert {message.payload.get("stepId") for message in got} == {None, "s"}
+    await check_invariants(world)
 
 
 # Contract: 7.no run is left behind

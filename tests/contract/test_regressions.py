@@ -23,6 +23,7 @@ from redis_world.queue import FollowUp
 from redis_world.testing import ManualClock
 from support import events as e
 from support.backends import Backend
+from support.message_fields import find_record
 from support.private_servers import ONE, private_server
 from support.until import until
 
@@ -152,9 +153,10 @@ async def test_a_message_that_can_not_be_read_is_nobody_elses_problem(
     fine = await world.queue.send(NAME, {"runId": "wrun_y", "x": 2})
     assert broken is not None
     with contextlib.closing(backend.client()) as client:
-        client.hset(
-            world.connection.partitions.of("wrun_x").message(TOPIC, broken), "body", b"\xff\xff"
-        )
+        record = find_record(client, broken)
+        words, end, texts = record.get("message").partition(b"\n")
+        # As many bytes as before, which are no CBOR.
+        record.put("message", words + end + texts[:-1] + b"\xff")
     messages = await world.queue.claim(TOPIC)
     assert [message.message_id for message in messages] == [fine]
     stats = await world.queue.stats(TOPIC)
@@ -353,8 +355,10 @@ async def test_a_dead_letter_that_nobody_can_read_is_listed(
             for message in await world.queue.claim(TOPIC):
                 await world.queue.retry(message, error="no", delay=0)
         with contextlib.closing(backend.client()) as client:
-            keys = world.connection.partitions.of("wrun_x")
-            client.hset(keys.message(TOPIC, sent[0]), "body", b"\xff\xff")
+            record = find_record(client, sent[0])
+            head, line_feed, texts = record.get("message").partition(b"\n")
+            size = int(record.head()["body"])
+            record.put("message", head + line_feed + texts[:-size] + b"\xff" * size)
         letters = (await world.queue.dead_letters(TOPIC)).data
         assert {letter.message_id: letter.payload for letter in letters} == {
             sent[0]: None,

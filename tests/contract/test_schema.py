@@ -23,7 +23,7 @@ from support.dumps import load, read
 from support.exercise import exercise
 from support.queue_tools import content
 
-DUMPS: Final = sorted((Path(__file__).parents[1] / "data").glob("v2*.json"))
+DUMPS: Final = sorted((Path(__file__).parents[1] / "data").glob("v3*.json"))
 """Namespaces as earlier commits have left them."""
 TOPIC: Final = "__wkf_workflow_"
 
@@ -114,7 +114,7 @@ async def test_two_releases_side_by_side(backend: Backend) -> None:
 
 @pytest.mark.parametrize(
     ("schema", "told"),
-    [("1", "has schema 1"), ("99", "has schema 99"), ("0", "has no valid record")],
+    [("2", "has schema 2"), ("99", "has schema 99"), ("0", "has no valid record")],
 )
 async def test_another_layout_is_refused(backend: Backend, schema: str, told: str) -> None:
     """Before anything is written."""

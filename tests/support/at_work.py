@@ -15,7 +15,7 @@ from redis_world.worker import Worker
 from support.queue_tools import TOPIC
 from support.sdk import until
 
-__all__ = ["at_work", "deliveries", "fields_of", "told"]
+__all__ = ["at_work", "deliveries", "told"]
 
 
 @contextlib.asynccontextmanager
@@ -48,10 +48,3 @@ async def told(caplog: pytest.LogCaptureFixture, message_id: str) -> logging.Log
 
     record, *_ = await until(look, what="the line of the delivery")
     return record
-
-
-async def fields_of(world: RedisWorld, message_id: str, *names: str) -> list[str | None]:
-    """Fields of a stored message."""
-    key = world.connection.keys.message(TOPIC, message_id)
-    (values,) = await world.connection.execute(("HMGET", key, *names))
-    return [None if value is None else value.decode() for value in values]

@@ -38,12 +38,9 @@ def describe_run(client: redis.Redis, keys: Keys, flow: Flow, run_id: str) -> st
             for member, score in members
             if member.decode().startswith(run_id)
         ]
-    for key in client.scan_iter(count=1000):
-        is_message = b":message:" in key
-        message = _text(client.hgetall(key)) if is_message else {}
-        if message.get("run") == run_id:
-            places = ", ".join(_places_of(client, key, now))
-            lines.append(f"message {key.decode().rpartition(':')[2]}, {places}: {message}")
+    topics: Any = client.smembers(keys.topics)
+    for topic in topics:
+        lines += _messages_of(client, keys, topic.decode(), run_id, now)
     return "\n".join(lines)
 
 
@@ -52,12 +49,15 @@ def _now(client: redis.Redis) -> int:
     return int(seconds) * 1000 + int(micros) // 1000
 
 
-def _places_of(client: redis.Redis, key: bytes, now: int) -> Iterable[str]:
-    topic, _, message_id = key.partition(b":message:")
-    for place in (b"due", b"leased", b"held", b"dead"):
-        score: Any = client.zscore(topic + b":" + place, message_id)
-        if score is not None:
-            yield f"{place.decode()} {score - now:.0f}"
+def _messages_of(
+    client: redis.Redis, keys: Keys, topic: str, run_id: str, now: int
+) -> Iterable[str]:
+    for place in ("due", "leased", "held", "dead"):
+        members: Any = client.zrange(keys.topic(topic, place), 0, -1, withscores=True)
+        for member, score in members:
+            message_id, _, owner = member.decode().partition("/")
+            if owner == run_id:
+                yield f"message {message_id}, {place} {score - now:.0f}"
 
 
 def _text(fields: Mapping[Any, Any]) -> dict[str, str]:

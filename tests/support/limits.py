@@ -353,11 +353,13 @@ class Lab:
         )
         payload = {"runId": run_id, "stepId": f"step_{MARK}", "stepName": "s"}
         await self.fill.fill(numbered(count - 1), lambda: world.queue.send(OTHER_NAME, payload))
-        (ids,) = await world.connection.execute(
+        (members,) = await world.connection.execute(
             ("ZRANGE", world.connection.keys.topic(OTHER_TOPIC, "due"), 0, -1)
         )
-        names = [world.connection.keys.message(OTHER_TOPIC, each.decode()) for each in ids]
-        await world.connection.execute(*(("DEL", name) for name in names))
+        lost = [each.decode().partition("/")[0] for each in members]
+        fields = [f"{kind}:{each}" for each in lost for kind in ("message", "state")]
+        book = world.connection.keys.of_run(run_id).queue
+        await world.connection.execute(("HDEL", book, *fields))
         while await world.queue.claim(OTHER_TOPIC, limit=1000):
             pass
         await self.look()

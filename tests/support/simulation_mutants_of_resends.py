@@ -8,6 +8,15 @@ from support.simulation_mutants import Mutant, mutant
 
 __all__ = ["RESENDS"]
 
+_STANDING: Final = (
+    "standing(base, topic, book, message, bare)\n"
+    "  if holder then\n"
+    "    return holder\n"
+    "  end\n"
+    "  local is_closed"
+)
+"""How `push` goes on, which is not the only one to ask for what stands for a message."""
+
 RESENDS: Final[dict[str, Mutant]] = {
     "a claim that is sent again is another claim": mutant(
         "queue/claim",
@@ -18,7 +27,7 @@ RESENDS: Final[dict[str, Mutant]] = {
     ),
     "a retry that is sent again has lost its lease": mutant(
         "queue/retry",
-        ("if not ended and changed_by(message, op) then", "if false then"),
+        ("local changed = changed_by(book, message_id, op)", "local changed = false"),
         favoured=("retry",),
         seed=11,
         operations=20,
@@ -26,14 +35,14 @@ RESENDS: Final[dict[str, Mutant]] = {
     ),
     "a release that is sent again has lost its lease": mutant(
         "queue/release",
-        ("changed_by(message, op) and { 'OK' } or ", ""),
+        ("changed_by(book, message_id, op) and { 'OK' } or ", ""),
         seed=6,
         operations=40,
         says="False after OK",
     ),
     "a postponement that is sent again has lost its lease": mutant(
         "queue/postpone",
-        ("changed_by(message, op) and { 'OK' } or ", ""),
+        ("changed_by(book, message_id, op) and { 'OK' } or ", ""),
         favoured=("postpone",),
         seed=10,
         operations=20,
@@ -49,8 +58,8 @@ RESENDS: Final[dict[str, Mutant]] = {
     "a send that is sent again is another send": mutant(
         "lib/queue",
         (
-            "if is_stored(base, topic, message.id) then",
-            "if false then",
+            f"read_message(book, message.id) and message.id\n    or {_STANDING}",
+            _STANDING,
         ),
         seed=2,
         operations=20,
@@ -66,7 +75,7 @@ RESENDS: Final[dict[str, Mutant]] = {
     ),
     "a redrive that is sent again finds nothing": mutant(
         "queue/redrive",
-        ("if changed_by(message, op) then", "if false then"),
+        ("if changed_by(book, message_id, op) then", "if false then"),
         favoured=("retry", "redrive"),
         seed=0,
         operations=80,

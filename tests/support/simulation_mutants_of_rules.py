@@ -8,15 +8,24 @@ from support.simulation_mutants import Mutant, mutant
 
 __all__ = ["RULES"]
 
+
+def _freed(due_at: str) -> tuple[str, str]:
+    """A message that is due again, and the first held replay of its run is not."""
+    store = f"message.due_at = {due_at} store_state(book, message)"
+    member = "member_of(message.id, book.run)"
+    enter = f"redis.call('ZADD', topic_key(base, topic, 'due'), {due_at}, {member})"
+    return f"free(base, book, message, {due_at})", f"{store} {enter}"
+
+
 RULES: Final[dict[str, Mutant]] = {
     # Which wakes are one.
     "a wake merges into one in back-off": mutant(
         "queue/retry",
         (
-            "unhold(base, ended.run, message_id)",
+            "free(base, book, message, due_at)",
             (
-                "unhold(base, ended.run, message_id) if ended.kind == 'wake' then "
-                "redis.call('HSET', run_queue_key(base, ended.run), 'wake', message_id) end"
+                "free(base, book, message, due_at) "
+                "if message.kind == 'wake' then put(book, 'wake', message_id) end"
             ),
         ),
         seed=1,
@@ -26,8 +35,8 @@ RULES: Final[dict[str, Mutant]] = {
     "a wake merges into a delayed one, and one with content": mutant(
         "lib/queue",
         (
-            "if message.kind == 'wake' then\n        redis.call('HSET'",
-            "if true then\n        redis.call('HSET'",
+            "if message.kind == 'wake' then\n      put(book, 'wake'",
+            "if true then\n      put(book, 'wake'",
         ),
         seed=0,
         operations=20,
@@ -42,14 +51,14 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "a wake absorbs after its delivery": mutant(
         "queue/claim",
-        ("redis.call('HDEL', bookkeeping, 'wake')", ""),
+        ("if message.kind == 'wake' and get(book, 'wake') == message.id then", "if false then"),
         seed=1,
         operations=20,
         says="which was delivered",
     ),
     "wakes of another queue name are absorbed": mutant(
         "lib/queue",
-        ("fields[1] == message.queue and ", ""),
+        ("queue == message.queue and ", ""),
         favoured=("send",),
         seed=7,
         operations=20,
@@ -57,7 +66,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "wakes with other headers are absorbed": mutant(
         "lib/queue",
-        ("\n    and (fields[3] == message.headers or is_bare(base, message.run))", ""),
+        ("\n    and (bare or headers == message.headers)", ""),
         favoured=("send",),
         seed=10,
         operations=20,
@@ -65,7 +74,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "wakes for another deployment are absorbed": mutant(
         "lib/queue",
-        (" and fields[2] == message.deployment", ""),
+        (" and deployment == message.deployment", ""),
         favoured=("send",),
         seed=18,
         operations=20,
@@ -74,7 +83,7 @@ RULES: Final[dict[str, Mutant]] = {
     # One replay at a time.
     "two replays of a run are leased": mutant(
         "queue/claim",
-        ("return message.is_replay and serialize ~= '' and", "return false and"),
+        ("local waits = message.is_replay and", "local waits = false and"),
         seed=4,
         operations=20,
         says="has leased",
@@ -82,7 +91,7 @@ RULES: Final[dict[str, Mutant]] = {
     "held stays held when a letter dies": mutant(
         "lib/queue",
         (
-            ("owe_again(base, at, message)\n  end\n  unhold(base, message.run, message_id)\n"),
+            ("owe_again(base, at, message)\n  end\n  unhold(base, book, message.id)\n"),
             "owe_again(base, at, message)\n  end\n",
         ),
         favoured=("retry",),
@@ -92,21 +101,21 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "held stays held after a retry": mutant(
         "queue/retry",
-        ("unhold(base, ended.run, message_id)", ""),
+        _freed("due_at"),
         seed=1,
         operations=20,
         says="and in truth",
     ),
     "held stays held after a release": mutant(
         "queue/release",
-        ("unhold(base, ended.run, message_id)", ""),
+        _freed("at"),
         seed=1,
         operations=20,
         says="and in truth",
     ),
     "held stays held after a postponement": mutant(
         "queue/postpone",
-        ("unhold(base, ended.run, message_id)", ""),
+        _freed("due_at"),
         favoured=("postpone",),
         seed=1,
         operations=20,
@@ -114,7 +123,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "a postponed message counts its delivery": mutant(
         "queue/postpone",
-        ("redis.call('HINCRBY', message, 'attempt', '-1')", ""),
+        ("increased(message.attempt, -1)", "message.attempt"),
         favoured=("postpone",),
         seed=1,
         operations=20,
@@ -130,7 +139,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "what is leased is still offered": mutant(
         "queue/claim",
-        ("if message.is_postponed then", "if false then"),
+        ("if #taken_postponed > 0 then", "if false then"),
         favoured=("postpone",),
         seed=1,
         operations=20,
@@ -140,10 +149,10 @@ RULES: Final[dict[str, Mutant]] = {
         "lib/queue",
         (
             (
-                "owe_open_step(base, at, message.run, message.step)\n  end\n"
-                "  unhold(base, message.run, message_id)\n"
+                "owe_open_step(base, at, book.run, message.step)\n  end\n"
+                "  unhold(base, book, message.id)\n"
             ),
-            "owe_open_step(base, at, message.run, message.step)\n  end\n",
+            "owe_open_step(base, at, book.run, message.step)\n  end\n",
         ),
         seed=0,
         operations=20,
@@ -151,7 +160,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "held stays held after a lost lease": mutant(
         "lib/lease",
-        ("unhold(base, message.run, message_id)", ""),
+        _freed("at"),
         seed=3,
         operations=20,
         says="and in truth",
@@ -159,16 +168,13 @@ RULES: Final[dict[str, Mutant]] = {
     # Keys and steps.
     "the own key is freed after the continuation is sent": mutant(
         "queue/ack",
+        ("delete_record(book, message)\nsettle(base, book, message)\n", ""),
         (
-            "take_delivery(base, topic, message_id, receipt)",
-            "end_lease(topic_key(base, topic, 'leased'), message, message_id, receipt)",
-        ),
-        (
-            "close_delivery(base, at, message_id, ended)",
+            "close_delivery(base, at, book, message)",
             (
-                "delete_message(base, topic, message_id, ended.run)\n"
-                "settle(base, topic, message_id, ended)\n"
-                "close_delivery(base, at, message_id, ended)"
+                "delete_record(book, message)\n"
+                "settle(base, book, message)\n"
+                "close_delivery(base, at, book, message)"
             ),
         ),
         favoured=("continue_",),
@@ -179,7 +185,7 @@ RULES: Final[dict[str, Mutant]] = {
     "a step's message is known by its key only": mutant(
         "lib/queue",
         (
-            "return named(base, message.run, 'step:' .. message.step)",
+            "return named(base, book, 'step:' .. message.step)",
             "return nil",
         ),
         seed=7,
@@ -197,14 +203,17 @@ RULES: Final[dict[str, Mutant]] = {
     # Leases.
     "an old receipt is taken": mutant(
         "lib/queue",
-        ("fields.receipt == receipt and ", ""),
+        ("message.receipt == receipt and ", ""),
         seed=9,
         operations=160,
         says="an old receipt was taken",
     ),
     "the receipt outlives its lease": mutant(
         "lib/lease",
-        ("redis.call('HDEL', key, 'receipt')", ""),
+        (
+            "message.lost, message.receipt = increased(message.lost, 1), '-'",
+            "message.lost = increased(message.lost, 1)",
+        ),
         seed=16,
         operations=40,
         says="is due and has the receipt",
@@ -246,7 +255,7 @@ RULES: Final[dict[str, Mutant]] = {
     "the end of a step leaves no debt": mutant(
         "lib/step",
         ("      note_wake(base, at, run_id, state)\n", ""),
-        ("return send_wake_along(base, at, outbox, run_id)", "return ''"),
+        ("return send_wake_along(base, at, outbox, run_id, step_id, step)", "return ''"),
         seed=0,
         operations=20,
         says="nothing will bring it one",
@@ -267,7 +276,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "the ack of a step's message leaves no debt": mutant(
         "lib/queue",
-        ("owe_open_step(base, at, message.run, message.step)\n  end\n", "end\n"),
+        ("owe_open_step(base, at, book.run, message.step)\n  end\n", "end\n"),
         favoured=("ack", "create_step"),
         seed=6,
         operations=20,
@@ -308,7 +317,7 @@ RULES: Final[dict[str, Mutant]] = {
         "queue/pay_wake",
         (
             (
-                "elseif named(base, run_id, 'wake') or named(base, run_id, 'leased')\n"
+                "elseif named(base, book, 'wake') or named(base, book, 'leased')\n"
                 "  or redis.call('EXISTS', held) == 1 or has_replay(at) then"
             ),
             "elseif false then",
@@ -328,7 +337,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "the sweeper wakes a run that has a dead letter": mutant(
         "queue/pay_wake",
-        ("if load_bookkeeping(base, run_id).dead > 0 then", "if false then"),
+        ("if count_of(book, 'dead') > 0 then", "if false then"),
         favoured=("claim", "retry", "pass_time", "sweep"),
         seed=12,
         operations=40,
@@ -336,7 +345,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "the sweeper queues a step of a run that has a dead letter": mutant(
         "queue/pay_step",
-        ("if load_bookkeeping(base, run_id).dead > 0 then", "if false then"),
+        ("if count_of(open_run(base, run_id), 'dead') > 0 then", "if false then"),
         favoured=("claim", "retry", "pass_time", "sweep", "create_step"),
         seed=0,
         operations=160,
@@ -362,7 +371,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "a run whose last message ends is not parked": mutant(
         "lib/queue",
-        ("park(base, at, run_id)", "local _ = at"),
+        ("park(base, at, book.run)", "local _ = at"),
         seed=0,
         operations=20,
         says="and is not parked",
@@ -376,7 +385,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "a run with a message stays parked": mutant(
         "lib/queue",
-        ("redis.call('ZREM', parked_key(base), message.run)", ""),
+        ("redis.call('ZREM', parked_key(base), run_id)", ""),
         seed=0,
         operations=20,
         says="and is parked",
@@ -391,7 +400,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "a parked run with a dead letter is woken": mutant(
         "queue/unpark",
-        ("state.dead > 0 or ", ""),
+        ("count_of(book, 'dead') > 0 or ", ""),
         favoured=("claim", "retry", "pass_time", "sweep"),
         seed=12,
         operations=40,
@@ -399,7 +408,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "the bookkeeping of a finished run stays": mutant(
         "lib/queue",
-        ("redis.call('DEL', bookkeeping)", "local _ = bookkeeping"),
+        ("    delete_book(book)", "    local _ = book"),
         seed=0,
         operations=20,
         says="but bookkeeping",

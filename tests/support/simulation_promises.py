@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from redis_world.codec import decode_data
-from redis_world.rows import pairs
+from support.message_fields import head_of, state_of, step_in
 from support.simulation_judge import Verdict
 from support.simulation_network import Execution
 from support.simulation_sent import Sent
@@ -198,21 +198,20 @@ class Promises:
     def _claim(self, done: Execution) -> None:
         receipt = done.text("receipt")
         for row in done.reply[4]:
-            message_id, fields = row[0].decode(), pairs(row[1])
+            message_id, run_id = row[0].decode(), row[1].decode()
             if not self._is_first("claim", receipt, message_id):
                 continue
             self._attempts[message_id] += 1
             lease = timedelta(milliseconds=float(done.args["lease"]))
             self._leased_until[message_id] = self._now() + lease
-            assert int(fields[b"attempt"]) == self._attempts[message_id], message_id
+            assert int(state_of(row[3])["attempt"]) == self._attempts[message_id], message_id
             early = self._not_before.pop(message_id, self._now()) - self._now()
             declined = self._declined[message_id]
             if declined and receipt.partition("/")[0] not in declined:
                 early = timedelta(0)
             assert early <= timedelta(0), f"{message_id} is {early} early"
-            run_id, kind = fields[b"run"].decode(), fields[b"kind"]
-            if kind == b"step":
-                self.deliveries[f"{run_id}/{fields[b'step'].decode()}"] += 1
+            if head_of(row[2])["kind"] == "step":
+                self.deliveries[f"{run_id}/{step_in(row[2])}"] += 1
             elif run_id:
                 self.deliveries[run_id] += 1
                 run = self.run(run_id)
@@ -275,7 +274,8 @@ class Promises:
                 self._drop(message_id)
 
     def _purge(self, done: Execution) -> None:
-        for message_id in done.tail:
+        for member in done.tail:
+            message_id = member.partition("/")[0]
             self.dead.pop(message_id, None)
             self.stored.discard(message_id)
             self._drop(message_id)

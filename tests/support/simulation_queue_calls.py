@@ -179,15 +179,14 @@ class QueueCalls:
         assert await self._raw(message) == before, "an old receipt has changed something"
 
     async def _raw(self, message: Message) -> list[Any]:
-        keys = self.stage.world.connection.keys
+        keys, run_id = self.stage.world.connection.keys, message.run_id or ""
         sets = (
             keys.topic(message.topic, part)
             for part in ("due", "leased", "held", "dead", "declined")
         )
         return await self.stage.world.connection.execute(
-            ("HGETALL", keys.message(message.topic, message.message_id)),
-            ("HGETALL", keys.of_run(message.run_id or "").queue),
-            *(("ZSCORE", key, message.message_id) for key in sets),
+            ("HGETALL", keys.book(message.topic, run_id, message.message_id)),
+            *(("ZSCORE", key, f"{message.message_id}/{run_id}") for key in sets),
         )
 
     # -- operators and sweepers ------------------------------------------------------------

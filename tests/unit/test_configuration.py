@@ -335,8 +335,8 @@ async def test_a_user_who_may_not_run_scripts(private: Server) -> None:
 @pytest.mark.parametrize(
     ("pinned", "told"),
     [
-        ({"schema": "2", "partitions": "4"}, "partitions=4"),
-        ({"schema": "1", "partitions": "1"}, "schema 1"),
+        ({"schema": "3", "partitions": "4"}, "partitions=4"),
+        ({"schema": "2", "partitions": "1"}, "schema 2"),
         ({"schema": "99", "partitions": "8"}, "schema 99"),
     ],
 )
@@ -363,6 +363,6 @@ async def test_the_first_opening_pins_and_the_next_ones_keep(backend: Backend) -
         pinned = backend.dump()
     ((key, (kind, fields)),) = pinned.items()
     assert (key, kind) == (f"{{{namespace}}}:v1:meta".encode(), b"hash")
-    assert (fields[b"schema"], fields[b"partitions"]) == (b"2", b"1")
+    assert (fields[b"schema"], fields[b"partitions"]) == (b"3", b"1")
     async with backend.world(namespace=namespace):
         assert backend.dump() == pinned

@@ -42,8 +42,10 @@ from support.events import (
     wait_created,
 )
 from support.exercise import exercise
+from support.message_fields import Record, Texts, envelope, record_of, state
 from support.private_servers import ONE
 from support.queue_tools import NAME, TOPIC, content, health_check, step, wake
+from support.simulation_judge import Judge
 
 NAMESPACE: Final = "rich"
 KEYS: Final = Keys(NAMESPACE)
@@ -192,8 +194,9 @@ async def _messages(make: _Builder) -> None:
     await make.send(content(2, MAIN), delay=60, idempotency_key="a key/ü")
     await make.send(wake(MAIN), headers={"h": "1"})
     await make.send(wake(DONE))
-    await make.send(health_check(), "__x_wkf_workflow_y")
+    await make.send(health_check(), "__x_wkf_workflow_y", idempotency_key="a key")
     await make.send(content(3, ABSENT))
+    await make.send(content("x" * 5000, ABSENT))
 
 
 _dumps: list[Dump] = []
@@ -351,12 +354,17 @@ def slot_of(client: Client, kind: str, correlation_id: str) -> str:
 
 
 def in_place(client: Client, place: str) -> str:
-    """The id of the first message in a set of the topic."""
+    """The first member of a set of the topic, `<message>/<run>`."""
     return str(client.zrange(KEYS.topic(TOPIC, place), 0, 0)[0].decode())
 
 
-def message_key(client: Client, place: str) -> str:
-    return KEYS.message(TOPIC, in_place(client, place))
+def id_in_place(client: Client, place: str) -> str:
+    return in_place(client, place).partition("/")[0]
+
+
+def record(client: Client, place: str) -> Record:
+    """The record of the first message of a set."""
+    return record_of(client, BASE, TOPIC, in_place(client, place))
 
 
 Damage = Callable[[Client], Any]
@@ -403,13 +411,29 @@ def at_slot(name: str, key: str, kind: str, correlation_id: str, *rest: str) -> 
     return lambda client: getattr(client, name)(key, slot_of(client, kind, correlation_id), *rest)
 
 
-def on_message(place: str, name: str, *args: Any) -> Damage:
-    """A command on the message that is the first one of its set."""
-    return lambda client: getattr(client, name)(message_key(client, place), *args)
+def on_record(place: str, change: Callable[[Record], Any]) -> Damage:
+    """A change of the message that is the first one of its set."""
+    return lambda client: change(record(client, place))
+
+
+def in_head(place: str, **words: str | int) -> Damage:
+    return on_record(place, lambda message: message.set_head(**words))
+
+
+def in_texts(place: str, **texts: str) -> Damage:
+    return on_record(place, lambda message: message.set_texts(**texts))
+
+
+def in_state(place: str, **words: str | int | None) -> Damage:
+    return on_record(place, lambda message: message.set_state(**words))
+
+
+def beside(place: str, kind: str, value: str) -> Damage:
+    return on_record(place, lambda message: message.put(kind, value))
 
 
 def on_set(place: str, name: str, *args: Any) -> Damage:
-    """A command on a set of the topic, with the id of its first message behind it."""
+    """A command on a set of the topic, with its first member behind it."""
 
     def damage(client: Client) -> None:
         getattr(client, name)(KEYS.topic(TOPIC, place), *args, in_place(client, place))
@@ -424,33 +448,71 @@ def put_twice(client: Client) -> None:
 
 def strand_held(client: Client) -> None:
     """Take away whatever could free the held replays of a run."""
-    held = {text.decode() for text in client.zrange(KEYS.topic(TOPIC, "held"), 0, -1)}
-    for key in client.scan_iter("*:message:*", count=1000):
-        message_id = key.decode().rpartition(":")[2]
-        if client.hget(key, "run") == MAIN.encode() and message_id not in held:
-            client.delete(key)
-            for place in ("due", "leased"):
-                client.zrem(KEYS.topic(TOPIC, place), message_id)
+    for place in ("due", "leased"):
+        for member in map(bytes.decode, client.zrange(KEYS.topic(TOPIC, place), 0, -1)):
+            if member.endswith(f"/{MAIN}"):
+                record_of(client, BASE, TOPIC, member).delete()
+                client.zrem(KEYS.topic(TOPIC, place), member)
     client.hdel(RUN.queue, "leased", "wake")
 
 
 def name_in_book(field: str, place: str) -> Damage:
     """A field of the bookkeeping that names the first message of a set."""
-    return lambda client: client.hset(RUN.queue, field, in_place(client, place))
+    return lambda client: client.hset(RUN.queue, field, id_in_place(client, place))
 
 
-def on_key(*args: Any, name: str = "set") -> Damage:
-    """A command on an idempotency key of an outstanding message."""
+def wake_record(client: Client) -> Record:
+    """The record of the wake that absorbs others."""
+    return Record(client, RUN.queue, client.hget(RUN.queue, "wake").decode())
 
-    def damage(client: Client) -> None:
-        (key,) = (k for k in client.scan_iter("*:key:*", count=1000) if b"%C3%BC" in k)
-        getattr(client, name)(key, *args)
 
-    return damage
+def lone_record(client: Client) -> Record:
+    """The record of the message of no run."""
+    (key,) = client.scan_iter(f"{BASE}queue:{LONE_TOPIC}:message:*", count=1000)
+    return Record(client, key.decode(), key.decode().rpartition(":")[2])
+
+
+def large_record(client: Client) -> Record:
+    """The record of the message whose body lies apart."""
+    (field,) = (each for each in client.hkeys(ABSENT_QUEUE) if each.startswith(b"body:"))
+    return Record(client, ABSENT_QUEUE, field.decode().removeprefix("body:"))
+
+
+def in_another_run(client: Client) -> None:
+    """A due message, in its set as of another run."""
+    message_id, _, run_id = in_place(client, "due").partition("/")
+    assert run_id != PENDING
+    client.zrem(KEYS.topic(TOPIC, "due"), f"{message_id}/{run_id}")
+    client.zadd(KEYS.topic(TOPIC, "due"), {f"{message_id}/{PENDING}": 1})
+
+
+def in_another_topic(client: Client) -> None:
+    """A due message, in the set of another topic."""
+    member = in_place(client, "due")
+    client.zrem(KEYS.topic(TOPIC, "due"), member)
+    client.zadd(KEYS.topic(LONE_TOPIC, "due"), {member: 1})
+
+
+def of_nobody(client: Client) -> None:
+    """A held replay, as a message of no run."""
+    message = record(client, "held")
+    message.copy_to(KEYS.message(TOPIC, message.id))
 
 
 def letter_key(client: Client) -> None:
-    client.set(KEYS.idempotency(TOPIC, FAILED, "k"), in_place(client, "dead"))
+    client.hset(FAILED_QUEUE, f"key:{TOPIC}/k", id_in_place(client, "dead"))
+
+
+def lone_key(client: Client) -> None:
+    """The idempotency key of no run, naming a message of one."""
+    client.set(LONE_KEY, id_in_place(client, "held"))
+
+
+def offer(place: str, since: int) -> Damage:
+    """The first message of a set, as one that was postponed."""
+    return lambda client: client.zadd(
+        KEYS.topic(TOPIC, "declined"), {in_place(client, place): since}
+    )
 
 
 def as_string(key: str) -> Damage:
@@ -475,6 +537,12 @@ def _not_owed(record: Any) -> str:
 BASE: Final = KEYS.base
 OUT, WRITERS = RUN.stream("out"), RUN.writers("out")
 TOKEN: Final = KEYS.token("t1")
+ABSENT_QUEUE, FAILED_QUEUE = KEYS.of_run(ABSENT).queue, KEYS.of_run(FAILED).queue
+LONE_TOPIC: Final = "__x_wkf_workflow_"
+LONE_KEY: Final = f"{BASE}queue:{LONE_TOPIC}:key:a%20key"
+"""The idempotency key of the message of no run."""
+LETTERS: Final = f"{BASE}queue:{TOPIC}:letters"
+KEY: Final = f"key:{TOPIC}/a key/ü"
 STARTED: Final = {"stepName": "s"}
 WRITE: Final[dict[str, Any]] = {"writer": {"type": "workflow"}, "changes": []}
 
@@ -512,7 +580,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         do("persist", KEYS.of_run(HEALTH).stream("health")),
         f"run:{HEALTH}:stream:health belongs to a missing run, and does not expire",
     ),
-    "another schema": (do("hset", KEYS.meta, "schema", "1"), "meta: schema is 1, and must be 2"),
+    "another schema": (do("hset", KEYS.meta, "schema", "1"), "meta: schema is 1, and must be 3"),
     "no partitions": (do("hdel", KEYS.meta, "partitions"), "meta: partitions is absent"),
     # The log.
     "a gap": (drop(3), f"{MAIN}:events: entry 0-4 is where 0-3 must be"),
@@ -743,58 +811,186 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     # Messages.
     "in two places": (put_twice, "is in due and he"),
     "in no place": (on_set("due", "zrem"), "is in no set"),
-    "not stored": (on_message("due", "delete"), "is not there, and is in due"),
+    "not stored": (on_record("due", Record.delete), "is not there, and is in due"),
+    "of another run": (in_another_run, f"/{PENDING} is run:wrun_"),
+    "of no run": (do("zadd", KEYS.topic(TOPIC, "due"), {"x": 1}), "due: x has no place for a run"),
+    "of another topic": (in_another_topic, f"is due in the topic {LONE_TOPIC}, its own is "),
     "due at another time": (on_set("due", "zincrby", 1), "is due at "),
     "held at another time": (on_set("held", "zincrby", 1), "is held at "),
     "dead at another time": (on_set("dead", "zincrby", 1), "is dead at "),
-    "a receipt of nobody": (on_message("due", "hset", "receipt", "r"), "is due and has a receipt"),
-    "no receipt": (on_message("leased", "hdel", "receipt"), "is leased and has no receipt"),
-    "a reason to live": (on_message("due", "hset", "reason", "r"), "is due and has a reason"),
-    "no reason": (on_message("dead", "hdel", "reason"), "is dead and has no reason of its death"),
-    "too few deliveries": (on_message("dead", "hset", "attempt", 1), "has ended 2 times, and was"),
-    "no body": (on_message("due", "hdel", "body"), "has no body"),
-    "a count that is none": (on_message("due", "hset", "lost", "x"), "has lost 'x'"),
+    "a receipt of nobody": (in_state("due", receipt="r"), "is due and has a receipt"),
+    "no receipt": (in_state("leased", receipt="-"), "is leased and has no receipt"),
+    "a reason to live": (
+        in_state("due", reason="max_failures", died_at=1),
+        "is due and has a reason",
+    ),
+    "no reason": (
+        in_state("dead", reason=None, died_at=None),
+        "is dead and has no reason of its death",
+    ),
+    "an unknown reason": (in_state("dead", reason="old_age"), "has the unknown reason 'old_age'"),
+    "too few deliveries": (in_state("dead", attempt=1), "has ended 2 times, and was"),
+    "no state": (on_record("due", lambda m: m.drop("state")), "has no state"),
+    "a state alone": (on_record("due", lambda m: m.drop("message")), "belongs to no message"),
+    **{
+        f"no message but {kind}": (
+            do("hset", RUN.queue, f"{kind}:msg_x", "x"),
+            f"run:{MAIN}:queue: {kind}:msg_x belongs to no message",
+        )
+        for kind in ("state", "headers", "body", "error", "declined")
+    },
+    "a count that is none": (in_state("due", lost="x"), "has the state '0 0 x "),
+    "a word too many": (in_state("due", reason="r"), "has the state '0 0 0 "),
+    "an envelope without texts": (beside("due", "message", "wake 0"), "is 'wake 0', which is no"),
+    "a word too few": (beside("due", "message", "wake 0 0\n"), "which is not an envelope"),
+    "a length that is none": (in_head("due", step="x"), "which is not an envelope"),
+    "a key that lies apart": (in_head("due", key=">5000"), "which is not an envelope"),
+    "a body that is too long": (in_head("due", body=1), "bytes too many"),
+    "a body that is too short": (in_head("due", body=4000), "bytes too few"),
+    "a small body apart": (in_head("due", body=">9"), "has body of 9 bytes apart"),
+    "a large body in place": (
+        in_texts("due", body="x" * 4097),
+        "has body of 4097 bytes in place",
+    ),
+    "large headers that are gone": (in_head("due", headers=">5000"), "has no headers"),
+    "a large body that is gone": (
+        lambda client: large_record(client).drop("body"),
+        "has no body",
+    ),
+    "a large body of another length": (
+        lambda client: large_record(client).put("body", "x" * 4999),
+        "has body of 4999 bytes, by its envelope ",
+    ),
+    "a body twice": (beside("due", "body", "x"), "has body twice"),
+    "headers twice": (beside("due", "headers", "x"), "has headers twice"),
+    "one message of two runs": (
+        lambda client: record(client, "held").copy_to(KEYS.of_run(PENDING).queue),
+        ", too",
+    ),
     "another topic's name": (
-        on_message("due", "hset", "queue", "__x_wkf_workflow_y"),
+        in_texts("due", queue="__x_wkf_workflow_y"),
         "has the queue name '__x_wkf_workflow_y', of another topic",
     ),
-    "a name that is none": (on_message("due", "hset", "queue", "x"), "has the queue name 'x', of"),
-    "an unknown kind": (on_message("held", "hset", "kind", "x"), "has the unknown kind 'x'"),
-    "a step that is none": (on_message("held", "hset", "kind", "step"), "is a step of run "),
-    "a held step": (
-        on_message("held", "hset", "kind", "step"),
-        "is held, and no replay but of th",
+    "a name that is none": (in_texts("due", queue="x"), "has the queue name 'x', of"),
+    "an unknown kind": (in_head("held", kind="x"), "has the unknown kind 'x'"),
+    "a step that is none": (in_head("held", kind="step"), "is a step of run "),
+    "a step of a replay": (in_texts("held", step="s"), "and step 's'"),
+    "a held step": (in_head("held", kind="step"), "is held, and no replay but of th"),
+    "a message of nobody": (of_nobody, "is a replay of run ''"),
+    "a run's message of no run": (in_head("held", kind="other"), "is a other of run 'wrun_"),
+    "a message of no run that was declined": (
+        lambda client: lone_record(client).put("declined", "1 w\ns"),
+        " was declined by w, and never postponed",
     ),
-    "a message of nobody": (on_message("held", "hset", "run", ""), "is a replay of run ''"),
+    "bookkeeping of no run": (
+        lambda client: client.hset(lone_record(client).key, "n", 1),
+        ": n is not a field of this message",
+    ),
+    "no message in a hash of its own": (
+        lambda client: lone_record(client).drop("message"),
+        " has no message:msg_",
+    ),
+    "a message of no run under another topic": (
+        lambda client: lone_record(client).copy_to(KEYS.message(TOPIC, lone_record(client).id)),
+        f"has the topic {LONE_TOPIC}",
+    ),
     "an unknown topic": (do("srem", KEYS.topics, TOPIC), f"topics: {TOPIC} is missing"),
-    "a key of nothing": (on_key("msg_x"), " names msg_x, which is not there"),
-    "a key of another": (
-        lambda client: on_key(in_place(client, "held"))(client),
+    # What was postponed.
+    "offered and not there": (
+        do("zadd", KEYS.topic(TOPIC, "declined"), {f"msg_x/{MAIN}": 1}),
+        f":declined: msg_x/{MAIN} is not there",
+    ),
+    "offered and leased": (offer("leased", 1), " is leased, not due"),
+    "offered and never postponed": (offer("due", 1), " was not postponed at 1"),
+    "offered in another topic": (
+        lambda c: c.zadd(KEYS.topic(LONE_TOPIC, "declined"), {in_place(c, "due"): 1}),
+        f" belongs to the topic {TOPIC}",
+    ),
+    "declined and never postponed": (
+        beside("due", "declined", "1 w1 w2\ns"),
+        "was declined by w1, w2, and never postponed",
+    ),
+    "declined by nobody": (
+        lambda client: [
+            in_state("due", postponed=1)(client),
+            beside("due", "declined", "1 w1  w2\ns")(client),
+        ],
+        "was declined by a worker without a name",
+    ),
+    "declined at no time": (beside("due", "declined", "x w1\ns"), "was declined 'x w1"),
+    "declined without a step": (beside("due", "declined", "1 w1"), "was declined '1 w1'"),
+    # Letters.
+    "a letter that is not dead": (
+        do("hset", LETTERS, "msg_x", MAIN),
+        f"queue:{TOPIC}:letters: msg_x belongs to run '{MAIN}', in truth None",
+    ),
+    "a letter of another run": (
+        lambda client: client.hset(LETTERS, id_in_place(client, "dead"), MAIN),
+        f"belongs to run '{MAIN}', in truth '{FAILED}'",
+    ),
+    "no letter": (do("delete", LETTERS), f"belongs to run None, in truth '{FAILED}'"),
+    # Idempotency keys.
+    "a key of nothing": (do("hset", RUN.queue, KEY, "msg_x"), " names msg_x, which is not there"),
+    "a key of another": (name_in_book(KEY, "held"), "which has another key"),
+    "a key in another topic": (
+        lambda c: c.hset(RUN.queue, f"key:{LONE_TOPIC}/a key/ü", c.hget(RUN.queue, KEY)),
         "which has another key",
     ),
+    "a key of another run's message": (
+        lambda c: c.hset(ABSENT_QUEUE, KEY, c.hget(RUN.queue, KEY)),
+        f", which is run:{MAIN}:queue: message:",
+    ),
     "a key of a dead letter": (letter_key, "which is over"),
-    "no key": (on_key(name="delete"), "is outstanding, and its key 'a key/ü' is free"),
+    "no key": (do("hdel", RUN.queue, KEY), "is outstanding, and its key 'a key/ü' is free"),
+    "a key that two have": (
+        lambda client: record(client, "held").set_texts(key="a key/ü"),
+        "is outstanding, and its key 'a key/ü' belongs to msg_",
+    ),
+    "a key of nothing, and of no run": (
+        do("set", LONE_KEY, "msg_x"),
+        "queue:__x_wkf_workflow_:key:a%20key names msg_x, which is not there",
+    ),
+    "a key of no run of a run's message": (lone_key, f", which is run:{MAIN}:queue: message:"),
+    "no key of no run": (do("delete", LONE_KEY), "outstanding, and its key 'a key' is free"),
+    "a key that is not escaped": (
+        do("set", f"{BASE}queue:{TOPIC}:key:a b", "msg_x"),
+        ":key:a b is not a key of a World",
+    ),
     # The bookkeeping.
     "another count": (do("hincrby", RUN.queue, "n", 1), f"run:{MAIN}:queue: n is "),
     "another count of letters": (do("hset", RUN.queue, "dead", 1), "queue: dead is 1, in truth 0"),
+    "another count of held ones": (do("hset", RUN.queue, "held", 9), "queue: held is 9, in truth"),
+    "a count of nothing": (do("hset", RUN.queue, "rewakes", "x"), "rewakes is 'x', which this W"),
+    "an unknown field": (
+        do("hset", RUN.queue, "x", 1),
+        f"run:{MAIN}:queue: x is not a field of ",
+    ),
+    "a field of no message": (
+        do("hset", RUN.queue, "body:", 1),
+        "queue: body: is not a field of",
+    ),
+    "a topic of nothing": (do("hset", RUN.queue, "topic", "t"), "topic is t, which is not in top"),
+    "a queue of nothing": (do("hset", RUN.queue, "queue", TOPIC), "of no topic that was ever sen"),
+    "bare without a reason": (do("hset", RUN.queue, "bare", 1), "bare is there, and the run kee"),
+    "bare or not": (do("hset", RUN.queue, "bare", 0), "bare is '0', which this World never writ"),
     "leased by nobody": (do("hdel", RUN.queue, "leased"), "queue: leased is [], in truth ['msg_"),
     "another one leased": (name_in_book("leased", "due"), f"run:{MAIN}:queue: leased is ['msg_"),
     "another step": (do("hset", RUN.queue, "step:x", "m"), "step:x is ['m'], in truth None"),
+    "another's step": (name_in_book("step:made", "held"), "step:made is ['msg_"),
     "no step's message": (do("hdel", RUN.queue, "step:made"), "step:made is None, in truth ['msg"),
     "held elsewhere": (do("zadd", RUN.held, {f"{TOPIC}/x": 1}), f"run:{MAIN}:held has "),
     "held for ever": (strand_held, "replays are held, and nothing will free them"),
     "a wake of nothing": (do("hset", RUN.queue, "wake", "x"), "wake is x, which is not a wake of"),
     "a wake that is none": (name_in_book("wake", "held"), ", which is not a wake of the run"),
+    "another's wake": (
+        lambda c: c.hset(ABSENT_QUEUE, "wake", wake_record(c).id),
+        ", which is not a wake of the run",
+    ),
     "a delivered wake": (
-        lambda c: c.hincrby(KEYS.message(TOPIC, c.hget(RUN.queue, "wake").decode()), "lost", 1),
+        lambda client: wake_record(client).set_state(attempt=1, lost=1),
         ", which was delivered",
     ),
-    "a delayed wake": (
-        lambda c: c.hset(
-            KEYS.message(TOPIC, c.hget(RUN.queue, "wake").decode()), "enqueued_at", "1"
-        ),
-        ", which was delayed",
-    ),
+    "a delayed wake": (lambda client: wake_record(client).set_head(sent_at=1), ", which was del"),
     "a book of no run": (
         do("hset", KEYS.of_run("wrun_x").queue, "n", "0"),
         "run:wrun_x:queue belongs to no live run",
@@ -807,10 +1003,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "an idle run that nobody knows": (do("zrem", KEYS.parked, RESILIENT), "parked: wrun_"),
     "a busy run that is parked": (do("zadd", KEYS.parked, {MAIN: 1}), f"parked: {MAIN} must not"),
     "a finished run that is parked": (do("zadd", KEYS.parked, {DONE: 1}), f"parked: {DONE} must"),
-    "a message that is sought": (
-        lambda c: c.zadd(KEYS.lost, {f"n/{c.hget(RUN.queue, 'wake').decode()}": 1}),
-        "is there",
-    ),
+    "mended and of no run": (do("zadd", KEYS.lost, {"": 1}), "lost: what belongs to no ru"),
     "a debt of no run": (do("zadd", KEYS.owed, {"x": 1}), "owed: x is not a live run"),
     "a debt of a finished run": (
         do("hset", KEYS.of_run(DONE).run, "owed", "1 0"),
@@ -1003,3 +1196,220 @@ async def test_what_is_left_of_deleted_user_data_is_found(name: str) -> None:
             await check_invariants(world)
         base = world.connection.keys.base
         assert told.format(**names).removeprefix(base) in str(caught.value)
+
+
+# -- messages made by hand --------------------------------------------------------------------
+
+
+class ByHand:
+    """A World whose messages are written as ARCHITECTURE.md has them, by no script."""
+
+    def __init__(self, world: RedisWorld, client: Client) -> None:
+        self.world = world
+        self.client = client
+        self.keys = world.connection.keys
+        self.run_id = ""
+        client.sadd(self.keys.topics, TOPIC)
+
+    async def begin(self, *, user_data: bool = True) -> None:
+        """Make the run of the messages; one without user data is over."""
+        if user_data:
+            self.run_id = await new_run(self.world)
+        else:
+            self.run_id = await new_run(
+                self.world, attributes={"$retention": "0"}, allowReservedAttributes=True
+            )
+            await self.world.events.create(self.run_id, run_ended("completed"))
+        run = self.keys.of_run(self.run_id).run
+        self.client.hset(run, "queued", 1)
+        if user_data:
+            self.client.hset(run, "owed", "")
+            self.client.zrem(self.keys.owed, self.run_id)
+
+    @property
+    def book(self) -> str:
+        return self.keys.of_run(self.run_id).queue
+
+    def put(
+        self, name: str, place: str = "due", kind: str = "replay", texts: Texts | None = None
+    ) -> Record:
+        """A message of the run in a set of the topic, in which it is since the time 9."""
+        message = Record(self.client, self.book, f"msg_{name}")
+        self.client.zrem(self.keys.parked, self.run_id)
+        message.put("message", envelope(kind, TOPIC, 1, {"queue": NAME, **(texts or {})}))
+        words: dict[str, str | int] = {}
+        if place == "leased":
+            words = {"attempt": 1, "receipt": "w_1", "op": "claim"}
+        elif place == "dead":
+            words = {"attempt": 2, "failures": 2, "reason": "max_failures", "died_at": 9}
+            letters = f"{self.keys.base}queue:{TOPIC}:letters"
+            self.client.hset(letters, message.id, self.run_id)
+        elif place == "held":
+            self.client.zadd(self.keys.of_run(self.run_id).held, {f"{TOPIC}/{message.id}": 9})
+            self.client.hincrby(self.book, "held", 1)
+        message.put("state", state(9, **words))
+        self.client.zadd(self.keys.topic(TOPIC, place), {f"{message.id}/{self.run_id}": 9})
+        self.client.hincrby(self.book, "dead" if place == "dead" else "n", 1)
+        return message
+
+    async def both(self) -> tuple[list[str], list[str]]:
+        """What the checker finds, and what the judge of the simulation does."""
+        return await violations(self.world), (await Judge(self.world).look()).wrong
+
+
+@pytest_asyncio.fixture
+async def by_hand(backend: Backend, client: Client) -> AsyncIterator[ByHand]:
+    async with backend.world() as world:
+        yield ByHand(world, client)
+
+
+IN_MEMORY: Final = pytest.mark.parametrize("backend", ["memory"], indirect=True)
+
+
+@IN_MEMORY
+async def test_messages_in_every_place_hold(by_hand: ByHand) -> None:
+    await by_hand.begin()
+    client, book, base = by_hand.client, by_hand.book, by_hand.keys.base
+    by_hand.put("plain", "leased", texts={"body": "{}"})
+    by_hand.put("held", "held", texts={"key": "a/ü", "headers": "h", "body": "x" * 4096})
+    large = by_hand.put("large", texts={"headers": 5000, "body": 4097})
+    large.put("headers", "h" * 5000)
+    large.put("body", "b" * 4097)
+    by_hand.put("dead", "dead", texts={"key": "k", "deployment": "d"}).put("error", "boom")
+    by_hand.put("step", kind="step", texts={"step": "s", "body": "{}"})
+    by_hand.put("wake", kind="wake").set_head(sent_at=9)
+    postponed = by_hand.put("postponed", kind="step", texts={"step": "t"})
+    postponed.set_state(attempt=1, postponed=1)
+    postponed.put("declined", "7 w1,w2\nwork\n")
+    member = {f"{postponed.id}/{by_hand.run_id}": 7}
+    client.zadd(by_hand.keys.topic(TOPIC, "declined"), member)
+    names = {"leased": "msg_plain", "wake": "msg_wake", "queue": NAME, "topic": TOPIC}
+    of_messages = {"step:s": "msg_step", "step:t": postponed.id, f"key:{TOPIC}/a/ü": "msg_held"}
+    client.hset(book, mapping={**names, **of_messages})
+    client.hset(book, mapping={"rewakes": 1, "rewoken_at": 5, "rewoken_length": 2})
+
+    lone = Record(client, f"{base}queue:{TOPIC}:message:msg_lone", "msg_lone")
+    texts = {"queue": NAME, "key": "k:1", "body": "x" * 4096}
+    lone.put("message", envelope("other", TOPIC, 1, texts))
+    lone.put("state", state(9))
+    client.set(f"{base}queue:{TOPIC}:key:k%3A1", "msg_lone")
+    client.zadd(by_hand.keys.topic(TOPIC, "due"), {"msg_lone/": 9})
+
+    assert await by_hand.both() == ([], [])
+    verdict = await Judge(by_hand.world).look()
+    assert verdict.leased == {"msg_plain": "w_1"}
+    assert verdict.dead == {"msg_dead": (by_hand.run_id, "replay")}
+
+
+BARE: Final[dict[str, tuple[dict[str, str | int], Texts, str, str]]] = {
+    "nothing": ({"bare": 1}, {}, "", ""),
+    "what is deleted later": (
+        {"bare": 1, "body:msg_1": "b" * 5000, "error:msg_1": "e"},
+        {"headers": "h", "body": 5000},
+        "messages",
+        "",
+    ),
+    "what was large": ({"bare": 1}, {"headers": 5000, "body": 5000}, "", ""),
+    "its content": ({}, {}, "", "bare is absent, and nothing of its messages may be shown"),
+    "small headers": ({"bare": 1}, {"headers": "h"}, "", "keeps its headers"),
+    "a small body": ({"bare": 1}, {"body": "b"}, "", "keeps its body"),
+    "large headers": (
+        {"bare": 1, "headers:msg_1": "h" * 5000},
+        {"headers": 5000},
+        "",
+        "keeps its headers",
+    ),
+    "a large body": ({"bare": 1, "body:msg_1": "b" * 5000}, {"body": 5000}, "", "keeps its body"),
+    "an error": ({"bare": 1, "error:msg_1": "e"}, {}, "", "keeps its error"),
+    "a body of another length": (
+        {"bare": 1, "body:msg_1": "b"},
+        {"body": 5000},
+        "messages",
+        "has body of 1 bytes, by its envelope 5000",
+    ),
+}
+"""Of what a message keeps of deleted user data: fields, texts, what is cleaned, what is told."""
+
+
+@IN_MEMORY
+@pytest.mark.parametrize("keeps", BARE)
+async def test_nothing_is_left_of_the_messages_of_deleted_user_data(
+    by_hand: ByHand, keeps: str
+) -> None:
+    fields, texts, cleaned, told = BARE[keeps]
+    await by_hand.begin(user_data=False)
+    by_hand.put("1", texts=texts)
+    by_hand.client.hset(by_hand.book, mapping={"queue": NAME, **fields})
+    if cleaned:
+        by_hand.client.zadd(by_hand.keys.cleaning, {f"{cleaned}/{by_hand.run_id}": 1})
+    found, judged = await by_hand.both()
+    assert (not found) == (not judged) == (not told), (found, judged)
+    assert all(told in each for each in found), found
+
+
+@IN_MEMORY
+async def test_the_messages_of_a_run_that_is_being_removed_are_bare(by_hand: ByHand) -> None:
+    by_hand.run_id = ABSENT
+    by_hand.put("1", texts={"body": "b"})
+    by_hand.client.zadd(by_hand.keys.cleaning, {f"run/{ABSENT}": 1})
+    found, judged = await by_hand.both()
+    assert len(found) == len(judged) == 1
+    by_hand.client.hset(by_hand.book, "bare", 1)
+    assert await by_hand.both() == ([], [])
+    by_hand.client.zrem(by_hand.keys.cleaning, f"run/{ABSENT}")
+    found, judged = await by_hand.both()
+    assert [each for each in found if "bare is there, and the run keeps" in each]
+    assert [each for each in judged if "is bare and keeps its user data" in each]
+
+
+@IN_MEMORY
+async def test_of_a_run_that_is_mended_nothing_is_told_that_its_loss_explains(
+    by_hand: ByHand,
+) -> None:
+    await by_hand.begin()
+    client, keys = by_hand.client, by_hand.keys
+    await by_hand.world.events.create(by_hand.run_id, step_created("s"))
+    run = keys.of_run(by_hand.run_id)
+    record = client.hget(run.run, "step:s")
+    client.hset(run.run, mapping={"step:s": _not_owed(record), "owed": ""})
+    client.zrem(keys.owed, by_hand.run_id)
+    by_hand.put("1")
+    # Lost were a leased replay, behind which another one was held, and the message of a step.
+    for name in ("leased", "held"):
+        by_hand.put(name, name).delete()
+    client.zrem(keys.topic(TOPIC, "leased"), f"msg_leased/{by_hand.run_id}")
+    named = {"leased": "msg_leased", "wake": "msg_x", "step:s": "msg_x", f"key:{TOPIC}/k": "msg_x"}
+    client.hset(by_hand.book, mapping=named)
+    client.zadd(keys.lost, {by_hand.run_id: 1})
+    assert await by_hand.both() == ([], [])
+
+    client.zadd(keys.topic(TOPIC, "due"), {f"msg_x/{by_hand.run_id}": 1})
+    found, judged = await by_hand.both()
+    assert found == [f"run:{by_hand.run_id}:queue: message:msg_x is not there, and is in due"]
+    assert judged == [f"msg_x/{by_hand.run_id} lies in due of {TOPIC} and is not stored"]
+
+    client.zrem(keys.topic(TOPIC, "due"), f"msg_x/{by_hand.run_id}")
+    client.delete(keys.lost)
+    found, judged = await by_hand.both()
+    for told in (
+        *(
+            "n is 3, in truth 1",
+            "leased is ['msg_leased']",
+            "wake is msg_x",
+            "step:s is ['msg_x']",
+        ),
+        *("message:msg_held is not there", f"key:{TOPIC}/k names msg_x", ":held has {"),
+        "step:s is not over",
+    ):
+        assert [each for each in found if told in each], (told, found)
+    for told in (
+        *(
+            "has n 3 and",
+            "has leased msg_leased",
+            "has the wake msg_x",
+            "the message msg_x for st",
+        ),
+        *("lies in held", f"key:{TOPIC}/k names msg_x", "which is not held"),
+        "nobody will run it",
+    ):
+        assert [each for each in judged if told in each], (told, judged)

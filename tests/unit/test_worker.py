@@ -32,6 +32,7 @@ from redis_world.testing.ports import free_port
 from redis_world.worker import Continuation, Handler, Postpone, Worker, running
 from support.backends import Backend
 from support.marks import slow
+from support.message_fields import stored, take_lease
 from support.private_servers import any_kind
 from support.queue_tools import NAME, TOPIC, content, send, step
 from support.sdk import until
@@ -332,12 +333,9 @@ async def test_what_fails_is_tried_again_later(
         delay = await until(lambda: delayed_or_handled(world, clock, seen))
         assert len(seen.deliveries) == 1, "tried again at once"
         assert least - 0.001 <= delay <= most + 0.001
-        key = world.connection.keys.message(TOPIC, message_id)
-        ((failures, last_error),) = await world.connection.execute(
-            ("HMGET", key, "failures", "last_error")
-        )
-        assert failures == b"1"
-        assert last_error.decode() == f"{type(error).__name__}: {error}"
+        failures, last_error = await stored(world, message_id, "failures", "error")
+        assert failures == "1"
+        assert last_error == f"{type(error).__name__}: {error}"
         assert f"orders: failed (message {message_id})" in caplog.text
         await clock.advance(delay)
         await seen.delivered(2)
@@ -363,13 +361,12 @@ async def test_an_answer_that_is_no_continuation_is_a_failure(answer: Any) -> No
     async with memory_world(max_failures=2) as world, at_work(world, handler):
         message_id = await send(world, content(1))
 
-        async def failed() -> bytes | None:
-            key = world.connection.keys.message(TOPIC, message_id)
-            (failures,) = await world.connection.execute(("HGET", key, "failures"))
-            return failures if failures != b"0" else None
+        async def failed() -> str | None:
+            (failures,) = await stored(world, message_id, "failures")
+            return failures if failures != "0" else None
 
         async with asyncio.timeout(10):
-            assert await until(failed) == b"1"
+            assert await until(failed) == "1"
 
 
 # Contract: 7.failures
@@ -512,8 +509,7 @@ async def test_a_lease_that_is_lost_meanwhile_is_logged_once(
     async with at_work(world, seen, lease=3.0):
         message_id = await send(world, step())
         await seen.delivered(1)
-        key = world.connection.keys.message(TOPIC, message_id)
-        await world.connection.execute(("HSET", key, "receipt", "somebody else's"))
+        await take_lease(world, message_id)
         text = f"lost the lease of a message that is being handled (message {message_id})"
 
         async def logged() -> bool:

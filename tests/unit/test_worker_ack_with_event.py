@@ -17,6 +17,7 @@ from redis_world.testing import check_invariants
 from redis_world.worker import Continuation, current_message
 from support.at_work import at_work, deliveries
 from support.events import attr_set, log, new_run, step_created
+from support.message_fields import take_lease
 from support.queue_tools import TOPIC, content, send, step
 from support.until import until
 
@@ -151,8 +152,7 @@ async def test_a_lease_that_was_lost_before_is_told(
     run_id = await new_run(world)
 
     async def handle(message: Message) -> None:
-        key = world.connection.keys.message(TOPIC, message.message_id)
-        await world.connection.execute(("HSET", key, "receipt", "somebody else's"))
+        await take_lease(world, message.message_id)
         result = await world.events.create(run_id, attr_set({"k": "v"}), ack=message)
         assert result.acked is False
         await asyncio.Event().wait()

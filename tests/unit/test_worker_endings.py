@@ -17,7 +17,8 @@ from redis_world import RedisWorld
 from redis_world.queue import Message
 from redis_world.testing import memory_world
 from redis_world.worker import Continuation, Postpone, Worker
-from support.at_work import at_work, deliveries, fields_of, told
+from support.at_work import at_work, deliveries, told
+from support.message_fields import stored, take_lease
 from support.queue_tools import RUN, TOPIC, content, health_check, send, step
 from support.sdk import until
 
@@ -90,8 +91,7 @@ async def hangs(scene: Scene) -> None:
 
 async def loses(scene: Scene) -> None:
     """Somebody else has the message by now."""
-    key = scene.world.connection.keys.message(TOPIC, scene.message_id)
-    await scene.world.connection.execute(("HSET", key, "receipt", "somebody else's"))
+    await take_lease(scene.world, scene.message_id)
     await scene.hang()
 
 
@@ -174,7 +174,7 @@ async def test_each_end_of_a_handler_ends_its_message(
         await asyncio.sleep(2 * lease)
         scene.go.set()
     record = await told(lines, message_id)
-    left = await fields_of(world, message_id, "attempt", "failures", "last_error")
+    left = await stored(world, message_id, "attempt", "failures", "error")
     working.stop()
     await task
     first = [line for line in deliveries(lines, message_id) if line.__dict__["attempt"] == 1]
@@ -290,9 +290,7 @@ async def test_every_error_counts_as_a_failure(
         async with at_work(world, handler):
             message_id = await send(world, KINDS[kind])
             record = await told(lines, message_id)
-        attempt, failures, last = await fields_of(
-            world, message_id, "attempt", "failures", "last_error"
-        )
+        attempt, failures, last = await stored(world, message_id, "attempt", "failures", "error")
         stats = await world.queue.stats(TOPIC)
     check_line(record, "failed", kind)
     assert (attempt, failures) == ("1", "1")
@@ -312,7 +310,7 @@ async def test_an_error_whose_text_is_no_unicode_counts_as_a_failure(
         async with at_work(world, handler):
             message_id = await send(world, KINDS["replay"])
             await until(lambda: _is_delayed(world))
-        failures, last = await fields_of(world, message_id, "failures", "last_error")
+        failures, last = await stored(world, message_id, "failures", "error")
     assert failures == "1"
     assert str(last).startswith("ValueError: ?")
 

@@ -21,9 +21,10 @@ from redis_world.errors import WorldUnavailableError
 from redis_world.queue import Message
 from redis_world.testing import cutting_proxy, memory_world, redis_server
 from redis_world.worker import Worker
-from support.at_work import at_work, fields_of, told
+from support.at_work import at_work, told
 from support.backends import Backend
 from support.marks import slow
+from support.message_fields import stored
 from support.private_servers import any_kind
 from support.queue_tools import RUN, TOPIC, content, send, step
 from support.sdk import until
@@ -78,7 +79,7 @@ async def test_without_a_connection_for_leases_nothing_is_claimed(
     message_id = await send(world, content(1))
     with pytest.raises(WorldUnavailableError, match="max number"):
         await Worker(world, {TOPIC: unreachable}).run()
-    assert await fields_of(world, message_id, "attempt") == ["0"]
+    assert await stored(world, message_id, "attempt") == ["0"]
 
 
 async def unreachable(_: Message) -> NoReturn:
@@ -243,10 +244,10 @@ async def test_an_embedded_worker_tells_of_a_blocked_loop_and_takes_nothing_more
     assert line.levelno == logging.CRITICAL
     assert "in handler" in line.getMessage()
     assert line.__dict__["message_id"] == failed
-    attempt, failures, error = await fields_of(world, failed, "attempt", "failures", "last_error")
+    attempt, failures, error = await stored(world, failed, "attempt", "failures", "error")
     assert (attempt, failures) == ("1", "1")
     assert error == "a replay blocked the event loop for 0.2 s"
-    assert await fields_of(world, released, "attempt", "failures") == ["0", "0"]
+    assert await stored(world, released, "attempt", "failures") == ["0", "0"]
     stats = await world.queue.stats(TOPIC)
     # The failed one is due again after its back-off, which may be over by now.
     assert (stats.ready + stats.delayed, stats.leased) == (2, 0)
@@ -277,7 +278,7 @@ async def test_a_replay_that_blocks_behind_its_lost_lease_is_told_too(
         # The only slot: nobody else here has the message before the block.
         await Worker(world, {TOPIC: handler}, concurrency=1, max_replay=0.2, lease=0.3).run()
     assert is_told("lease.lost")
-    attempt, failures = await fields_of(world, sent, "attempt", "failures")
+    attempt, failures = await stored(world, sent, "attempt", "failures")
     assert (attempt, failures) == ("1", "0")
     assert deliveries == 1, "it claims nothing behind its stop"
 

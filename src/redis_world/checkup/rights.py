@@ -9,7 +9,7 @@ __all__ = ["RIGHTS", "patterns", "rights"]
 _COMMANDS: Final = (
     "auth", "cluster|slots", "command|info", "del", "eval", "evalsha", "exists",
     "expire", "get", "hdel", "hello", "hexists", "hget", "hgetall",
-    "hincrby", "hlen", "hmget", "hscan", "hset", "incr", "info",
+    "hkeys", "hlen", "hmget", "hscan", "hset", "incr", "info",
     "persist", "ping", "publish", "pubsub|numsub", "rename", "sadd", "script|exists",
     "script|load", "select", "set", "smembers", "subscribe", "time", "unlink", "unsubscribe",
     "wait", "xadd", "xlen", "xrange", "zadd", "zcard", "zcount",

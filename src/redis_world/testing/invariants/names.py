@@ -69,6 +69,7 @@ TYPES: Final = {
     "waited": "hash",
     "tokens": "string",
     **{f"queue:{place}": "zset" for place in (*PLACES, *_BESIDE)},
+    "queue:letters": "hash",
     "queue:message": "hash",
     "queue:key": "string",
 }
@@ -84,8 +85,7 @@ class KeyName(NamedTuple):
     Attributes:
         kind: one of `TYPES`.
         owner: the run that it belongs to, the topic, or the workflow's name.
-        name: of the hook, stream, message and so on; idempotency keys are
-            `<run>/<key>`, both escaped as they are in the key.
+        name: of the hook, stream, message and so on, or an idempotency key.
     """
 
     kind: str
@@ -141,10 +141,12 @@ def _of_topic(topic: str, parts: list[str]) -> KeyName | None:
     match parts:
         case [place] if place in PLACES or place in _BESIDE:
             return KeyName(f"queue:{place}", topic)
+        case ["letters"]:
+            return KeyName("queue:letters", topic)
         case ["message", message_id]:
             return KeyName("queue:message", topic, message_id)
-        case ["key", both] if both.count("/") == 1:
-            return KeyName("queue:key", topic, both)
+        case ["key", key]:
+            return KeyName("queue:key", topic, _unescape(key))
         case _:
             return None
 

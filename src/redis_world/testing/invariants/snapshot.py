@@ -90,6 +90,10 @@ class Snapshot:
     def is_live(self, run_id: str) -> bool:
         return self.hash("run", run_id).get("status") in {b"pending", b"running"}
 
+    def has_no_user_data(self, run_id: str) -> bool:
+        """Whether the user data of a run is deleted, or about to be: nothing of it is shown."""
+        return "expired_at" in self.hash("run", run_id)
+
     def is_cleaning(self, kind: str, run_id: str) -> bool:
         """Whether parts of a run are to be deleted yet: its hooks, its streams, or all of it."""
         return f"{kind}/{run_id}" in self.zset("cleaning")

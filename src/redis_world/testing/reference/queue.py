@@ -355,6 +355,7 @@ class ReferenceQueue:
             due_at=from_ms(stored.due_at),
             postponed=stored.postponed,
             postponed_since=None if since is None else from_ms(since),
+            owner=stored.run_id,
         )
 
     def _dead_letter(self, stored: StoredMessage) -> DeadLetter:
