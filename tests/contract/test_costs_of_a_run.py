@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 import pytest
@@ -21,8 +21,10 @@ from support import events as e
 from support.backends import Backend
 from support.commandstats import Counts
 from support.private_servers import private_server
+from support.queue_tools import TOPIC, health_check, send, step, wake
 
 STEPS: Final = 10
+TEN: Final = 10
 PAYLOAD: Final = b"x" * 256
 MOST: Final = {
     "run_created": 13,
@@ -74,6 +76,50 @@ async def test_a_run_of_ten_steps(real_backend: Backend, server: redis.Redis) ->
         found = await commands_of_each(world, server)
         assert {kind: max(each) for kind, each in found.items()} == MOST
         assert sum(map(sum, found.values())) == MOST_IN_ALL
+
+
+async def send_wakes(world: RedisWorld) -> None:
+    for _ in range(TEN):
+        await send(world, wake(await e.new_run(world)))
+
+
+async def send_steps(world: RedisWorld) -> None:
+    run_id = await e.new_run(world)
+    for number in range(TEN):
+        await e.write(world, run_id, e.step_created(f"s{number}"))
+        await send(world, step(f"s{number}", run_id))
+
+
+async def send_others(world: RedisWorld) -> None:
+    for number in range(TEN):
+        await send(world, health_check(number))
+
+
+@pytest.mark.parametrize(
+    ("send_them", "most", "most_of_an_ack"),
+    [(send_wakes, 47, 7), (send_steps, 9, 8.1), (send_others, 27, 4)],
+)
+async def test_a_claim_of_ten_messages(
+    real_backend: Backend,
+    server: redis.Redis,
+    send_them: Callable[[RedisWorld], Awaitable[None]],
+    most: int,
+    most_of_an_ack: float,
+) -> None:
+    """Those of one run are read and written at once; an event ends its delivery for less."""
+    async with real_backend.world(partitions=1) as world:
+        await send_them(world)
+        for message in await world.queue.claim(TOPIC, limit=TEN):
+            await world.queue.ack(message)
+        await send_them(world)
+        counts = Counts(server)
+        messages = await world.queue.claim(TOPIC, limit=TEN)
+        assert len(messages) == TEN
+        assert counts.commands().total() - counts.scripts() == most
+        counts = Counts(server)
+        for message in messages:
+            assert await world.queue.ack(message)
+        assert counts.commands().total() - counts.scripts() == TEN * most_of_an_ack
 
 
 async def write_runs(world: RedisWorld, payload: bytes, count: int) -> None:
