@@ -175,16 +175,33 @@ TOPIC: Final = "__wkf_workflow_"
 DELAY: Final = 3600.0
 
 
+_COPY_MESSAGE: Final = """
+local source, prefix, due, score, first = unpack(ARGV, 1, 5)
+local fields = redis.call('HGETALL', source)
+for at = 6, #ARGV do
+  local id, copied = ARGV[at], {}
+  for i = 1, #fields, 2 do
+    copied[i], copied[i + 1] = string.gsub(fields[i], first .. '$', id), fields[i + 1]
+  end
+  redis.call('HSET', prefix .. id, unpack(copied))
+  redis.call('ZADD', due, score, id .. '/')
+end
+"""
+
+
 async def _delay(world: RedisWorld, client: Redis, count: int) -> None:
     """Have so many messages that aren't due; all but the first are copies of it."""
     keys = world.connection.keys
     first = await world.queue.send(f"{TOPIC}figures", {"number": 0}, delay=DELAY)
     assert first is not None
     due = keys.topic(TOPIC, "due")
-    score = client.zscore(due, first)
+    score = client.zscore(due, f"{first}/")
     assert score is not None
+    copy = client.register_script(_COPY_MESSAGE)
+    head = [keys.message(TOPIC, first), keys.message(TOPIC, ""), due, score, first]
     ids = [f"msg_{ULID()}" for _ in range(count - 1)]
-    _copy(client, ids, [(keys.message(TOPIC, first), keys.message(TOPIC, ""), "")], [(due, score)])
+    for at in range(0, len(ids), _COPIED_AT_ONCE):
+        copy(args=[*head, *ids[at : at + _COPIED_AT_ONCE]])
     stats = await world.queue.stats(TOPIC)
     assert stats.delayed == count, stats
 
