@@ -2,7 +2,7 @@
 -- named and not there is forgotten, and what was to come of it is owed again.
 --
 -- It goes on piece by piece, first through the held replays, then through the steps; `after` is
--- what the last call returned, at first empty.
+-- the `next` of the last call, at first empty.
 --
 -- KEYS: run, events, lost
 -- ARGV: base, run_id, after
@@ -17,7 +17,8 @@ local AT_ONCE, COUNTED_FIELDS = 500, 4000
 
 local gone = {}
 
--- Takes held replays whose record is gone out of their sets. Returns how many of a piece are left.
+-- Takes held replays whose record is gone out of their sets, of a piece that begins at a place.
+-- Returns how many of it are left.
 local function mend_held(book, first)
   local held, kept = held_key(base, run_id), 0
   for _, each in ipairs(redis.call('ZRANGE', held, first, first + AT_ONCE - 1)) do
@@ -70,8 +71,9 @@ local function mend_steps(book, at, state, first, last)
   end
 end
 
--- The ids of the messages of a book that are whole; what there is of others is forgotten.
-local function whole_messages(fields)
+-- Of the fields of a book, the ids of the messages that have an envelope, and all others that are
+-- of one message.
+local function parts_of_messages(fields)
   local ids, rest = {}, {}
   for _, field in ipairs(fields) do
     local part, message_id = string.match(field, '^(%l+):([^/]*)$')
@@ -85,22 +87,18 @@ local function whole_messages(fields)
   return ids, rest
 end
 
--- Counts the messages of a book, and forgets what it names that is not there. Of a book with
--- thousands of fields it takes too long: then only counts that are too high are left.
-local function mend_book(book)
-  if redis.call('HLEN', book.key) > COUNTED_FIELDS then
-    return
-  end
-  local fields = redis.call('HKEYS', book.key)
-  local ids, rest = whole_messages(fields)
+-- Counts the messages of a book that are whole, and forgets what there is of others.
+local function mend_messages(book, fields)
+  local ids, rest = parts_of_messages(fields)
   local outstanding, dead, is_whole = 0, 0, {}
   for _, message_id in ipairs(ids) do
-    if is_stored(book, message_id) then
-      is_whole[message_id] = true
-      local letter = read_message(book, message_id).reason ~= ''
-      outstanding, dead = outstanding + (letter and 0 or 1), dead + (letter and 1 or 0)
-    else
+    local message = find_message(book, message_id)
+    if not message then
       drop(book, 'message:' .. message_id)
+    else
+      is_whole[message_id] = true
+      local letter = message.reason ~= ''
+      outstanding, dead = outstanding + (letter and 0 or 1), dead + (letter and 1 or 0)
     end
   end
   for _, each in ipairs(rest) do
@@ -108,6 +106,17 @@ local function mend_book(book)
       drop(book, each.field)
     end
   end
+  return outstanding, dead
+end
+
+-- Counts the messages of a book, and forgets what it names that is not there. Of a book with
+-- thousands of fields it takes too long: then only counts that are too high are left.
+local function mend_book(book)
+  if redis.call('HLEN', book.key) > COUNTED_FIELDS then
+    return
+  end
+  local fields = redis.call('HKEYS', book.key)
+  local outstanding, dead = mend_messages(book, fields)
   for _, field in ipairs(fields) do
     local part = string.match(field, '^(%l+)')
     if part == 'step' or part == 'key' or field == 'wake' or field == 'leased' then
@@ -121,7 +130,7 @@ local function mend_book(book)
   end
 end
 
--- The end: the book is right, and what the run needs is owed to it.
+-- The end: sets the book right, and owes the run what it needs.
 local function finish(book, at, live)
   mend_book(book)
   local held = redis.call('ZCARD', held_key(base, run_id))
@@ -149,10 +158,13 @@ if not redis.call('ZSCORE', lost, run_id) then
 end
 local at = now()
 local state, count = look_at(run, 'steps')
+local step_count = tonumber(count or '0')
 local live = is_live(base, run_id)
 local book = open_book(base, '', run_id, '')
 local kind, place = string.match(after, '^(%l+) (%d+)$')
 place = tonumber(place or '0')
+
+-- A piece of the held replays.
 if kind ~= 'steps' then
   place = place + mend_held(book, place)
   if redis.call('ZCARD', held_key(base, run_id)) > place then
@@ -161,11 +173,13 @@ if kind ~= 'steps' then
   end
   place = 0
 end
-local last = math.min(tonumber(count or '0'), place + AT_ONCE)
+
+-- A piece of the steps, behind the last held replay too.
+local last = math.min(step_count, place + AT_ONCE)
 if live and place < last then
   mend_steps(book, at, state, place + 1, last)
 end
-if live and last < tonumber(count or '0') then
+if live and last < step_count then
   store_books()
   return { 'OK', string.format('steps %d', last), gone }
 end
