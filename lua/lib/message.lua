@@ -1,8 +1,8 @@
--- Messages as they are stored, in two fields of a book (lib/book). The envelope, which only a
--- redelivery of a dead letter changes: a line of its kind, the bytes of its texts, when it was
--- sent and its topic; then the texts, one behind the other: step, key, queue name, deployment,
--- headers and body. Large headers and a large body, which have a `>` in front of their length,
--- are not among them but fields of their own: no script reads them.
+-- Messages as they are stored, in two fields of a book (lib/book). The envelope, of which only a
+-- redrive changes the time: a line of its kind, the bytes of its texts, when it was sent and its
+-- topic; then the texts, one behind the other: step, key, queue name, deployment, headers and body.
+-- Large headers and a large body, which have a `>` in front of their length, are not among them but
+-- fields of their own: no script reads a body.
 --
 -- The state is what changes: attempts, failures, lost leases, when it is due, the receipt of its
 -- lease, the request that changed it last, how often it was postponed; of a dead letter also why it
@@ -14,11 +14,12 @@ local INLINE_BYTES = 4096
 local ENVELOPE = '^(%l+) (%d+) (%d+) (%d+) (%d+) (>?)(%d+) (>?)(%d+) (%d+) (%S+)\n()'
 local STATE = '^(%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%d+) ?(%S*) ?(%d*)$'
 
--- What a member of a topic's sets names a message by, and back: its id and its run, empty for none.
+-- The member of a topic's sets that stands for a message; the run is empty for none.
 local function member_of(message_id, run_id)
   return message_id .. '/' .. run_id
 end
 
+-- The id and the run of a member.
 local function split_member(member)
   return string.match(member, '^([^/]*)/(.*)$')
 end
@@ -42,7 +43,9 @@ local function pack_envelope(message, at)
 end
 
 -- What of a message decides its way; nil when that can't be read. `size` are the bytes of its
--- content, `large_headers` and `large_body` tell what is a field of its own.
+-- content, `large_headers` and `large_body` tell what is a field of its own. The rest is for
+-- `address_of` and those below it: `texts` and `names` are where the texts begin, and those of them
+-- that decide nothing, whose bytes are `lengths`.
 local function unpack_envelope(text)
   local kind, step, key, queue, deployment, large_headers, headers, large_body, body, sent_at,
     topic, first = string.match(text, ENVELOPE)
@@ -70,7 +73,7 @@ local function address_of(message)
     not message.large_headers and string.sub(message.envelope, headers, headers + lengths[3] - 1)
 end
 
--- The same message as if it were sent at another time.
+-- The envelope of a message as if it were sent at another time.
 local function sent_again(message, at)
   local head = string.sub(message.envelope, 1, message.texts - 1)
   return (string.gsub(head, '%d+ (%S+\n)$', at .. ' %1'))
@@ -85,6 +88,7 @@ local function bare_envelope(message)
     .. string.sub(message.envelope, message.texts, message.names + lengths[1] + lengths[2] - 1)
 end
 
+-- The state of a message.
 local function pack_state(message)
   local state = message.attempt .. ' ' .. message.failures .. ' ' .. message.lost .. ' '
     .. message.due_at .. ' ' .. message.receipt .. ' ' .. message.op .. ' ' .. message.postponed

@@ -10,13 +10,14 @@
 -- Messages: what sends, settles and frees them. A message is in exactly one of the sets due,
 -- leased, held and dead of its topic, and its record is in the book of its run:
 --
---   push     -> due           a message is sent, or a dead letter again
---   lease    due -> leased    a worker claims it (queue/claim)
---   hold     due -> held      a replay, while another one of its run is leased (queue/claim)
---   unhold   held -> due      that one has ended, in whatever way
---   retry, release, postpone, expire   leased -> due
---   bury     leased -> dead   nothing more is tried for it
---   take     leased -> gone   it was handled
+--   push            -> due           it is sent; queue/redrive does the same with a dead letter
+--   lease_message   due -> leased    a worker claims it (queue/claim)
+--   hold            due -> held      a replay, while another one of its run is leased (queue/claim)
+--   unhold          held -> due      that one has ended, in whatever way
+--   free            leased -> due    after a retry, a release, a postponement or a lost lease
+--   bury            leased -> dead   nothing more is tried for it
+--   take_delivery   leased -> gone   it was handled; queue/ack does it by itself
+--   forget_letter   dead -> gone     it is purged (lib/dead)
 --
 -- The record may be gone, evicted or deleted by hand, while the message still lies in a set.
 -- Whoever meets it takes it out, and goes on; the sweeper sets the book right (queue/mend).
@@ -73,10 +74,15 @@ local function lose_named(...)
   redis.call('ZADD', lost_key(base), 'NX', at, run_id)
 end
 
+-- A message that was looked at or is now, nil when its record is gone, or is none.
+local function find_message(book, message_id)
+  fetch(book, 'message:' .. message_id, 'state:' .. message_id)
+  return read_message(book, message_id)
+end
+
 -- Whether a book has the record of a message.
 local function is_stored(book, message_id)
-  fetch(book, 'message:' .. message_id, 'state:' .. message_id)
-  return read_message(book, message_id) ~= nil
+  return find_message(book, message_id) ~= nil
 end
 
 -- Makes the first held replay of a run due again, under the time at which it was due before.
@@ -123,17 +129,23 @@ local function named(base, book, place)
   lose_named(base, book.run, message_id)
 end
 
+-- The headers of a message that are a field of their own, false when that is gone.
+local function fetch_headers(book, message)
+  local field = 'headers:' .. message.id
+  fetch(book, field)
+  return get(book, field)
+end
+
 -- A further wake is the present one only where nothing would tell them apart: of a run whose user
 -- data is deleted, nobody is shown the headers, whether they are stored still or not.
 local function absorbs(book, wake_id, message, bare)
-  local wake = is_stored(book, wake_id) and read_message(book, wake_id)
+  local wake = find_message(book, wake_id)
   if not wake or wake.topic ~= message.topic then
     return false
   end
   local queue, deployment, headers = address_of(wake)
   if headers == false and not bare then
-    fetch(book, 'headers:' .. wake_id)
-    headers = get(book, 'headers:' .. wake_id)
+    headers = fetch_headers(book, wake)
   end
   return queue == message.queue and deployment == message.deployment
     and (bare or headers == message.headers)
@@ -155,18 +167,14 @@ end
 
 -- The book of a message that is to be sent, with what may stand for it.
 local function open_for(base, topic, message)
-  local id, key, step = message.id, message.key, message.step
-  if message.kind == 'step' and key ~= '' then
-    return open_book(base, topic, message.run, id, 'message:' .. id, 'state:' .. id,
-      'step:' .. step, key_field(topic, key))
-  elseif message.kind == 'step' then
-    return open_book(base, topic, message.run, id, 'message:' .. id, 'state:' .. id,
-      'step:' .. step)
-  elseif key ~= '' then
-    return open_book(base, topic, message.run, id, 'message:' .. id, 'state:' .. id,
-      key_field(topic, key))
+  local fields = { 'message:' .. message.id, 'state:' .. message.id }
+  if message.kind == 'step' then
+    fields[#fields + 1] = 'step:' .. message.step
   end
-  return open_message(base, topic, message.run, id)
+  if message.key ~= '' then
+    fields[#fields + 1] = key_field(topic, message.key)
+  end
+  return open_book(base, topic, message.run, message.id, unpack(fields))
 end
 
 -- The outstanding message that takes the place of this one, if any.
@@ -201,19 +209,25 @@ local function note_queued(base, run_id)
   end
 end
 
--- A message whose record was just stored is due at a time, and takes its places. Returns whether
--- it is a new replay that is due now.
-local function enter(base, at, book, message, step)
-  local topic, run_id = message.topic, book.run
-  redis.call('ZADD', topic_key(base, topic, 'due'), message.due_at, member_of(message.id, run_id))
-  if run_id == '' then
-    redis.call('SADD', topics_key(base), topic)
-    if message.key ~= '' then
-      redis.call('SET', idempotency_key(base, topic, message.key), message.id)
-    end
-    announce(base, topic, at, message.due_at)
-    return false
+-- One message more of a run is outstanding: that is parked no more.
+local function count_up(base, book)
+  if add(book, 'n', 1) == 1 then
+    redis.call('ZREM', parked_key(base), book.run)
+    note_queued(base, book.run)
   end
+end
+
+-- A message of no run takes its places.
+local function enter_alone(base, message)
+  redis.call('SADD', topics_key(base), message.topic)
+  if message.key ~= '' then
+    redis.call('SET', idempotency_key(base, message.topic, message.key), message.id)
+  end
+end
+
+-- A message of a run takes its places. Returns whether it is a new replay that is due now.
+local function enter_run(base, at, book, message, step)
+  local topic, run_id = message.topic, book.run
   if get(book, 'topic') ~= topic then
     redis.call('SADD', topics_key(base), topic)
     put(book, 'topic', topic)
@@ -221,10 +235,7 @@ local function enter(base, at, book, message, step)
   if message.key ~= '' then
     put(book, key_field(topic, message.key), message.id)
   end
-  if add(book, 'n', 1) == 1 then
-    redis.call('ZREM', parked_key(base), run_id)
-    note_queued(base, run_id)
-  end
+  count_up(base, book)
   local wakes = false
   if message.kind == 'step' then
     put(book, 'step:' .. message.step, message.id)
@@ -239,7 +250,21 @@ local function enter(base, at, book, message, step)
       forgive_wake(base, at, run_id)
     end
   end
-  announce(base, topic, at, message.due_at)
+  return wakes
+end
+
+-- A message whose record was just stored is due at a time, and takes its places. Returns whether
+-- it is a new replay that is due now.
+local function enter(base, at, book, message, step)
+  redis.call('ZADD', topic_key(base, message.topic, 'due'), message.due_at,
+    member_of(message.id, book.run))
+  local wakes = false
+  if book.run == '' then
+    enter_alone(base, message)
+  else
+    wakes = enter_run(base, at, book, message, step)
+  end
+  announce(base, message.topic, at, message.due_at)
   return wakes
 end
 

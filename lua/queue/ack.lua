@@ -16,8 +16,7 @@
 local function continuation_of(ended, book)
   local queue, deployment, headers = address_of(ended)
   if headers == false then
-    fetch(book, 'headers:' .. message_id)
-    headers = get(book, 'headers:' .. message_id) or ''
+    headers = fetch_headers(book, ended) or ''
   end
   local is_fixed = ended.kind == 'step' or ended.kind == 'other'
   return {

@@ -37,13 +37,14 @@ local function row_of(book, message)
 end
 
 -- So that a claim that is sent again answers in the same order.
-local function by_due_time(a, b)
+local function is_due_before(a, b)
   local first, second = tonumber(a.due_at), tonumber(b.due_at)
   return first < second or first == second and a.id < b.id
 end
 
+-- Leased messages, in the order of the answer.
 local function rows_of(messages)
-  table.sort(messages, by_due_time)
+  table.sort(messages, is_due_before)
   local rows = {}
   for i, message in ipairs(messages) do
     rows[i] = row_of(message.book, message)
@@ -60,9 +61,9 @@ local function leased_before()
       local message_id, run_id = split_member(member)
       local book = open_book(base, topic, run_id, message_id)
       local state = redis.call('HGET', book.key, 'state:' .. message_id)
-      if state and string.find(state, ' ' .. receipt .. ' ', 1, true)
-        and is_stored(book, message_id) then
-        local message = read_message(book, message_id)
+      local message = state and string.find(state, ' ' .. receipt .. ' ', 1, true)
+        and find_message(book, message_id)
+      if message then
         message.book = book
         found[#found + 1] = message
       end
@@ -111,12 +112,17 @@ local function look_at_members(members, first, last)
   end
 end
 
--- Holds a replay that is due while another one of its run is leased.
-local function hold(book, message, member)
+-- A message is due no more.
+local function take(message, member)
   taken[#taken + 1] = member
   if message.postponed ~= '0' then
     taken_postponed[#taken_postponed + 1] = member
   end
+end
+
+-- Holds a replay that is due while another one of its run is leased.
+local function hold(book, message, member)
+  take(message, member)
   held_back[#held_back + 1] = message.due_at
   held_back[#held_back + 1] = member
   held_of_runs[#held_of_runs + 1] = { book = book, message = message }
@@ -124,16 +130,13 @@ local function hold(book, message, member)
 end
 
 -- Leases a message, unless it is too large beside what is leased already: then that is all.
-local function take(book, message, member)
+local function lease_message(book, message, member)
   room = room - (get(book, 'bare') and 0 or message.size)
   is_over_budget = room < 0 and #messages > 0
   if is_over_budget then
     return
   end
-  taken[#taken + 1] = member
-  if message.postponed ~= '0' then
-    taken_postponed[#taken_postponed + 1] = member
-  end
+  take(message, member)
   -- From its delivery on a wake absorbs no more: what is sent now, the replay may not see.
   if message.kind == 'wake' and get(book, 'wake') == message.id then
     drop(book, 'wake')
@@ -155,7 +158,7 @@ local function decide(member, holds)
   is_decided[member] = true
   local message_id, run_id = split_member(member)
   local book = open_book(base, topic, run_id, message_id)
-  local message = is_stored(book, message_id) and read_message(book, message_id)
+  local message = find_message(book, message_id)
   if not message or message.topic ~= topic then
     gone[#gone + 1] = member
     dropped[#dropped + 1] = member
@@ -163,61 +166,43 @@ local function decide(member, holds)
   end
   local waits = message.is_replay and serialize ~= '' and named(base, book, 'leased')
   if not waits then
-    take(book, message, member)
+    lease_message(book, message, member)
   elseif holds then
     hold(book, message, member)
   end
 end
 
-local first = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')
-local are_due = {}
-if first[1] and tonumber(first[2]) <= tonumber(at) then
-  are_due = redis.call('ZRANGE', due, '-inf', at, 'BYSCORE', 'LIMIT', 0, budget)
-end
-local seen, read = 0, 0
-while seen < #are_due and #messages < wanted and not is_over_budget do
-  if read == seen then
-    read = math.min(#are_due, seen + math.min(wanted - #messages, READ_AT_ONCE))
-    look_at_members(are_due, seen + 1, read)
+-- Walks by those that are due, oldest first; whether its budget has ended it.
+local function walk_by_due()
+  local are_due = redis.call('ZRANGE', due, '-inf', at, 'BYSCORE', 'LIMIT', 0, budget)
+  local seen, read = 0, 0
+  while seen < #are_due and #messages < wanted and not is_over_budget do
+    if read == seen then
+      read = math.min(#are_due, seen + math.min(wanted - #messages, READ_AT_ONCE))
+      look_at_members(are_due, seen + 1, read)
+    end
+    seen = seen + 1
+    decide(are_due[seen], true)
   end
-  seen = seen + 1
-  decide(are_due[seen], true)
+  return seen == budget and #messages < wanted
 end
-local is_cut = seen == budget and #messages < wanted
 
--- Those that others have declined are due, too, some time.
-if first[1] and not is_cut and not is_over_budget and #messages < wanted then
+-- Walks by those that others have declined, which are due, too, some time. Whether it has leased
+-- some, and there are more.
+local function walk_by_declined()
   local offered, are_more = offers(base, topic, worker, spot)
+  local count = #messages
   for _, member in ipairs(offered) do
     if #messages == wanted or is_over_budget then
       break
     end
-    local count = #messages
     decide(member, false)
-    if #messages > count then
-      is_cut = are_more
-    end
   end
+  return #messages > count and are_more
 end
 
--- The ZREM is the first write: a full server refuses a growing command only there.
-if #taken > 0 then
-  redis.call('ZREM', due, unpack(taken))
-end
-if #taken_postponed > 0 then
-  redis.call('ZREM', declined, unpack(taken_postponed))
-end
-if #held_back > 0 then
-  redis.call('ZADD', held, unpack(held_back))
-  for _, each in ipairs(held_of_runs) do
-    redis.call('ZADD', held_key(base, each.book.run), each.message.due_at,
-      topic .. '/' .. each.message.id)
-  end
-end
-for _, member in ipairs(gone) do
-  lose(base, topic, member)
-end
-if #messages > 0 then
+-- Moves what is leased now to its set. The begin of a replay is the wake that its run was owed.
+local function move_to_leased()
   local leases = {}
   for _, message in ipairs(messages) do
     leases[#leases + 1] = deadline
@@ -228,18 +213,62 @@ if #messages > 0 then
   end
   redis.call('ZADD', leased, unpack(leases))
 end
-store_books()
 
+-- Writes what was decided. The ZREM is the first write: a full server refuses a growing command
+-- only there.
+local function move_all()
+  if #taken > 0 then
+    redis.call('ZREM', due, unpack(taken))
+  end
+  if #taken_postponed > 0 then
+    redis.call('ZREM', declined, unpack(taken_postponed))
+  end
+  if #held_back > 0 then
+    redis.call('ZADD', held, unpack(held_back))
+    for _, each in ipairs(held_of_runs) do
+      redis.call('ZADD', held_key(base, each.book.run), each.message.due_at,
+        topic .. '/' .. each.message.id)
+    end
+  end
+  for _, member in ipairs(gone) do
+    lose(base, topic, member)
+  end
+  if #messages > 0 then
+    move_to_leased()
+  end
+  store_books()
+end
+
+-- When the next message is due, by the first one that is, or the next lease ends; empty for never.
+local function next_due(first)
+  local due_at, ends_at = first[2] or '', next_lease
+  if #messages > 0 and (not ends_at or tonumber(deadline) < tonumber(ends_at)) then
+    ends_at = deadline
+  end
+  if ends_at and (due_at == '' or tonumber(ends_at) < tonumber(due_at)) then
+    return ends_at
+  end
+  return due_at
+end
+
+-- Look, and decide.
+local first = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')
+local is_cut = false
+if first[1] and tonumber(first[2]) <= tonumber(at) then
+  is_cut = walk_by_due()
+end
+if first[1] and not is_cut and not is_over_budget and #messages < wanted then
+  is_cut = walk_by_declined()
+end
+
+-- Write.
+move_all()
+
+-- Sleep, or have another worker told of what is left.
 if first[1] then
   first = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')
 end
-local upcoming = first[2] or ''
-if #messages > 0 and (not next_lease or tonumber(deadline) < tonumber(next_lease)) then
-  next_lease = deadline
-end
-if next_lease and (upcoming == '' or tonumber(next_lease) < tonumber(upcoming)) then
-  upcoming = next_lease
-end
+local upcoming = next_due(first)
 local is_more = is_cut or is_over_budget
 local asleep_until = ''
 if look ~= '' and not is_more and #messages < wanted then

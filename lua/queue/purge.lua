@@ -1,4 +1,4 @@
--- Deletes dead letters of a topic, which are members of its set.
+-- Deletes dead letters of a topic, each by its member of the set.
 --
 -- KEYS: dead
 -- ARGV: base, topic, resend, members...

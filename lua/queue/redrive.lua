@@ -1,10 +1,10 @@
--- Sends a dead letter again, under its id and with its counts at nothing. Where another message
+-- Sends a dead letter again, under its id and with its counts at zero. Where another message
 -- has taken its place meanwhile, or its step is over, it only goes (contract, section 7).
 --
 -- KEYS: dead, letters
 -- ARGV: base, topic, resend, op, run_id, message_id
--- Returns: OK the id of the message that stands for it | DONE | MESSAGE_NOT_FOUND gone, which are
---   members whose record was gone
+-- Returns: OK the id of the message that stands for it | DONE | MESSAGE_NOT_FOUND gone; gone is its
+--   member where its record was gone, else nothing
 --
 -- @include lib/clock
 -- @include lib/dead
@@ -34,8 +34,7 @@ end
 open_for(base, topic, letter)
 letter.queue, letter.deployment, letter.headers = address_of(letter)
 if letter.headers == false then
-  fetch(book, 'headers:' .. message_id)
-  letter.headers = get(book, 'headers:' .. message_id)
+  letter.headers = fetch_headers(book, letter)
 end
 local holder = standing(base, topic, book, letter, is_bare(base, run_id))
 local is_closed, step = is_of_closed_step(base, letter)

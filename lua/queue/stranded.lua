@@ -1,11 +1,11 @@
 -- Looks for runs that nobody may be seeing to: those that have been owed a message, and those that
--- have had none, for `interval` ms. Each is judged again when it is rescued. And for messages whose
--- book is to be mended: not before a run that was just being created is there.
+-- have had none, for `interval` ms. Each is judged again when it is rescued. And for runs whose
+-- book is to be mended: not before one that was just being created is there.
 --
 -- KEYS: owed, parked, lost
 -- ARGV: base, interval, limit
 -- Returns: OK owed parked lost; the former each a list of run, queue name last used or empty,
---   workflow, execution context of the run; lost are runs
+--   workflow, execution context of the run; lost a list of runs
 --
 -- @unwaited
 -- @include lib/clock

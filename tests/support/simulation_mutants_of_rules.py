@@ -385,7 +385,7 @@ RULES: Final[dict[str, Mutant]] = {
     ),
     "a run with a message stays parked": mutant(
         "lib/queue",
-        ("redis.call('ZREM', parked_key(base), run_id)", ""),
+        ("redis.call('ZREM', parked_key(base), book.run)", ""),
         seed=0,
         operations=20,
         says="and is parked",
