@@ -1,10 +1,13 @@
 -- @include lib/keys
 -- @include lib/message
 
--- Books: what a run has of its messages, a hash; a message of no run has one of its own
--- (ARCHITECTURE, Keys). A script looks at a book by one command, decides, and stores all that it
--- has changed by one more, or two where fields go. Until `store_books` nothing of that is written.
+-- Books. A book is the hash with the messages of a run and the bookkeeping of them; a message of no
+-- run has a book of its own (ARCHITECTURE, Keys). A script looks at a book by one command, decides,
+-- and stores all that it has changed by one more, or two where fields go. Until `store_books`
+-- nothing of that is written.
 
+-- The books that this script has looked at, by key. `values` are the fields that are known, false
+-- for those that are not there; `changed` are those to be stored.
 local books = {}
 
 -- Reads fields of a book that are not known yet, by one command.
@@ -30,13 +33,13 @@ local function open_book(base, topic, run_id, message_id, ...)
   local book = books[key]
   if book then
     fetch(book, ...)
-  elseif run_id == '' then
-    book = { key = key, run = '', values = {}, changed = {} }
-    books[key] = book
+    return book
+  end
+  book = { key = key, run = run_id, values = {}, changed = {} }
+  books[key] = book
+  if run_id == '' then
     fetch(book, ...)
   else
-    book = { key = key, run = run_id, values = {}, changed = {} }
-    books[key] = book
     fetch(book, 'n', 'dead', 'held', 'leased', 'wake', 'queue', 'topic', 'bare', ...)
   end
   return book
@@ -48,28 +51,31 @@ local function open_message(base, topic, run_id, message_id)
     'state:' .. message_id)
 end
 
--- A field that was looked at, false for none.
+-- A field that was looked at or changed, false for none.
 local function get(book, name)
   return book.values[name]
 end
 
+-- Changes a field.
 local function put(book, name, value)
   book.values[name] = value
   book.changed[name] = value
   book.is_changed = true
 end
 
+-- Deletes a field, which need not have been looked at.
 local function drop(book, name)
   if book.values[name] ~= false then
     put(book, name, false)
   end
 end
 
--- One of the counts of a book; and the same, changed.
+-- One of the counts of a book.
 local function count_of(book, name)
   return tonumber(get(book, name) or '0')
 end
 
+-- Changes a count; what it is now.
 local function add(book, name, difference)
   local count = count_of(book, name) + difference
   put(book, name, string.format('%d', count))
@@ -117,11 +123,13 @@ local function read_message(book, message_id)
   end
 end
 
+-- Changes the state of a message.
 local function store_state(book, message)
   put(book, 'state:' .. message.id, pack_state(message))
 end
 
--- Deletes the record of a message. Which of the rarer fields it has its record tells.
+-- Deletes the record of a message. Its state and its envelope tell which
+-- of the rarer fields it has.
 local function delete_record(book, message)
   drop(book, 'message:' .. message.id)
   drop(book, 'state:' .. message.id)

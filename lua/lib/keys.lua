@@ -37,17 +37,17 @@ local function topic_key(base, topic, part)
   return base .. 'queue:' .. topic .. ':' .. part
 end
 
--- What is stored of a message of no run.
+-- The book of a message of no run.
 local function message_key(base, topic, message_id)
   return base .. 'queue:' .. topic .. ':message:' .. message_id
 end
 
--- Of a message of no run: those of runs are fields of their bookkeeping.
+-- The idempotency key of a message of no run: those of runs are fields of their books.
 local function idempotency_key(base, topic, key)
   return base .. 'queue:' .. topic .. ':key:' .. escape(key)
 end
 
--- The messages of a run, and the bookkeeping of them.
+-- The book of a run: its messages, and the bookkeeping of them.
 local function run_queue_key(base, run_id)
   return run_key(base, run_id) .. ':queue'
 end

@@ -270,15 +270,15 @@ class Keys:
         return f"{self.base}queue:{topic}:{part}"
 
     def message(self, topic: str, message_id: str) -> str:
-        """A message of no run."""
+        """The book of a message of no run."""
         return f"{self.base}queue:{topic}:message:{message_id}"
 
     def book(self, topic: str, run_id: str, message_id: str) -> str:
-        """Where a message is stored: with those of its run, one of no run by itself."""
+        """The hash that stores a message: that of its run, or its own if it has no run."""
         return self.of_run(run_id).queue if run_id else self.message(topic, message_id)
 
     def idempotency(self, topic: str, key: str) -> str:
-        """Of a message of no run."""
+        """The idempotency key of a message of no run: those of runs are fields of their books."""
         return f"{self.base}queue:{topic}:key:{escape(key)}"
 
     def queue_channel(self, topic: str) -> str:

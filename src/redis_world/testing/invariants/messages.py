@@ -41,7 +41,6 @@ class RunMessages:
         due: how many of its replays are due.
         held: `<topic>/<id>` of what is held, by due time.
         steps: step -> ids of its outstanding messages.
-        keys: `<topic>/<key>` -> ids of the outstanding messages that have it.
         ids: of all of its messages.
     """
 
@@ -51,7 +50,6 @@ class RunMessages:
     leased: list[str] = field(default_factory=list)
     held: Scores = field(default_factory=dict)
     steps: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    keys: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     ids: set[str] = field(default_factory=set)
 
     def add(self, message: StoredMessage, places: Iterable[_Place]) -> None:
@@ -73,8 +71,6 @@ class RunMessages:
             )
         if envelope.kind == "step" and message.is_outstanding:
             self.steps[envelope.step].append(message.id)
-        if envelope.key and message.is_outstanding:
-            self.keys[f"{envelope.topic}/{envelope.key}"].append(message.id)
 
 
 class Messages:
@@ -84,6 +80,7 @@ class Messages:
         places: run and id -> the sets that the message is in.
         stored: run and id -> the message.
         by_id: the same by their ids alone, which are of one message each.
+        of_run: run -> what it has of them.
         lost: the runs that have lost messages, and are mended later.
         wrong: what is wrong with the form of what is stored.
     """
