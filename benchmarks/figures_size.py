@@ -187,6 +187,7 @@ for at = 6, #ARGV do
   redis.call('ZADD', due, score, id .. '/')
 end
 """
+"""Stores a message of no run again under other ids: its fields end in its id."""
 
 
 async def _delay(world: RedisWorld, client: Redis, count: int) -> None:

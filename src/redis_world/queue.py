@@ -826,14 +826,11 @@ class Queue:
         self, keys: Keys, topic: str, receipt: str, rows: Sequence[Sequence[bytes]]
     ) -> list[Message]:
         """Claimed messages; one that can't be read is a failed attempt, and nobody else's."""
-        found = []
-        for (message_id, run_id, *_), record in zip(
-            rows, await self._read_records(keys, topic, rows), strict=True
-        ):
-            lease = _Lease(keys, topic, run_id.decode(), message_id.decode(), receipt)
-            found.append((lease, record))
+        records = await self._read_records(keys, topic, rows)
         messages = []
-        for (lease, record), (*_, since, step_name) in zip(found, rows, strict=True):
+        for row, record in zip(rows, records, strict=True):
+            message_id, run_id, _, _, since, step_name = row
+            lease = _Lease(keys, topic, run_id.decode(), message_id.decode(), receipt)
             try:
                 if isinstance(record, WorldError):
                     raise record
@@ -849,7 +846,7 @@ class Queue:
     async def _read_letters(
         self, keys: Keys, topic: str, rows: Sequence[Sequence[bytes]]
     ) -> list[Sequence[Any]]:
-        """Dead letters as `dead_letter_from` wants them."""
+        """Dead letters as `dead_letter_from` wants them, but for those whose content is gone."""
         found = [(row[0].partition(b":")[2], *row[1:4]) for row in rows]
         records = await self._read_records(keys, topic, found)
         return [
@@ -881,6 +878,7 @@ class Queue:
         return records
 
     async def _fail_unreadable(self, lease: _Lease, error: WorldError) -> None:
+        """Log that a claimed message can't be read, and end the attempt."""
         logger.error(
             "can't read message %s: %s",
             lease.message_id,

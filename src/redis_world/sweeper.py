@@ -148,6 +148,7 @@ class Sweeper:
         await asyncio.gather(*(self._mend_run(run_id.decode()) for run_id in lost))
 
     async def _mend_run(self, run_id: str) -> None:
+        """Set right what one run has of its messages, piece by piece."""
         keys = self._keys
         of_run = keys.of_run(run_id)
         after = b""
