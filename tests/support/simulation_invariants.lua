@@ -15,11 +15,10 @@ local ENDED = { c = true, f = true }
 local KINDS = { wake = true, replay = true, step = true, other = true }
 local REASONS = { max_failures = true, max_lost_leases = true }
 local APART = 4096
--- What a message has of a bookkeeping, each with its id behind a colon; one of no run lacks the
--- last of them.
+-- What a book has of a message, each with its id behind a colon.
 local PARTS = { message = true, state = true, headers = true, body = true, error = true,
   declined = true }
--- What is of no single message.
+-- What the book of a run has that is of no single message.
 local FIELDS = { n = '^%d+$', dead = '^%d+$', held = '^%d+$', wake = '.', leased = '.',
   queue = '.', topic = '.', bare = '^1$', rewakes = '^%d+$', rewoken_at = '^%d+$',
   rewoken_length = '^%d+$' }

@@ -19,7 +19,7 @@ from redis_world.testing.invariants.records import (
 )
 from redis_world.testing.invariants.snapshot import Hash, Scores, Snapshot, text
 
-__all__ = ["Messages", "RunMessages", "is_bare", "violations_of_messages"]
+__all__ = ["Messages", "RunMessages", "violations_of_messages"]
 
 _REASONS: Final = {"max_failures", "max_lost_leases"}
 
@@ -143,7 +143,7 @@ class Messages:
                 self.of_run[run_id].add(message, places)
 
 
-def is_bare(snapshot: Snapshot, run_id: str) -> bool:
+def _is_bare(snapshot: Snapshot, run_id: str) -> bool:
     """Whether nothing is shown of the content of a run's messages, as their bookkeeping says."""
     return "bare" in snapshot.hash("run:queue", run_id)
 
@@ -237,7 +237,7 @@ def _of_message(message: StoredMessage) -> Iterable[str]:
 
 def _of_content(snapshot: Snapshot, message: StoredMessage) -> Iterable[str]:
     """Headers and body are where their size puts them; of a bare message there is nothing."""
-    may_lack = is_bare(snapshot, message.run)
+    may_lack = _is_bare(snapshot, message.run)
     # The janitor deletes the content some time after nobody sees it any more.
     must_lack = may_lack and not any(
         snapshot.is_cleaning(kind, message.run) for kind in ("messages", "run")
@@ -307,12 +307,12 @@ def _keys(snapshot: Snapshot) -> Iterable[_Key]:
         holder = text(snapshot.strings.get(name, b""))
         yield _Key(snapshot.texts[name], "", name.owner, name.name, holder)
     for name in snapshot.of_kind("run:queue"):
-        for field_name, holder_ in snapshot.hash(name.kind, name.owner).items():
+        for field_name, named in snapshot.hash(name.kind, name.owner).items():
             kind, _, rest = field_name.partition(":")
             if kind == "key":
                 topic, _, key = rest.partition("/")
                 at = f"{RunKeys('', name.owner).queue}: {field_name}"
-                yield _Key(at, name.owner, topic, key, text(holder_))
+                yield _Key(at, name.owner, topic, key, text(named))
 
 
 def _of_keys(snapshot: Snapshot, messages: Messages) -> Iterable[str]:

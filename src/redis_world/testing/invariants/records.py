@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 FIELDS: Final = ("message", "state", "headers", "body", "error", "declined")
-"""What a message has of a bookkeeping, each with its id behind a colon."""
+"""What a book has of a message, each with its id behind a colon."""
 
 OUTSTANDING: Final = {"due", "leased", "held"}
 REPLAYS: Final = {"wake", "replay"}
@@ -151,7 +151,7 @@ class Declined:
 
     @classmethod
     def read(cls, field: bytes) -> Declined:
-        """What is told in a field.
+        """What a field holds.
 
         Raises:
             ValueError: no World writes such a field.
