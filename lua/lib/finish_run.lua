@@ -95,6 +95,8 @@ local function finish_run(keys, event, fields)
   redis.call('ZADD', finished_key(base), at, run_id)
   redis.call('UNLINK', keys.waits, keys.wait_states)
   if expires then
+    -- What comes along is sent to a run without user data.
+    state.expired_at = at
     expire_data(base, at, keys.run, keys.payloads, run_id)
     change_row(row, { 'expired_at', at, 'input_slot', false })
   end

@@ -7,6 +7,7 @@ They may be due, leased, held, postponed or dead when it ends, and be redriven o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from itertools import product
@@ -15,10 +16,11 @@ from typing import Any, Final
 import pytest
 
 from redis_world import RedisWorld
-from redis_world.queue import DeadLetter, FollowUp, Message
+from redis_world.queue import DeadLetter, Enqueue, FollowUp, Message
 from redis_world.testing import ManualClock, check_invariants
 from support import events as e
 from support.backends import Backend
+from support.message_fields import find_record
 from support.queue_tools import NAME, TOPIC, claim_one, content, send, step, wake
 
 Clocked = tuple[RedisWorld, ManualClock]
@@ -145,6 +147,27 @@ async def test_what_is_sent_behind_the_end_is_not_shown_either(world: RedisWorld
     await send(world, secret(run_id), headers={"h": SECRET})
     (message,) = await world.queue.claim(TOPIC)
     assert_bare(message, run_id, "replay")
+
+
+@pytest.mark.parametrize("is_batch", [False, True], ids=["an event", "a batch"])
+@pytest.mark.parametrize("has_others", [False, True], ids=["first", "one more"])
+async def test_what_comes_along_with_the_end_is_not_shown_either(
+    backend: Backend, world: RedisWorld, is_batch: bool, has_others: bool
+) -> None:
+    run_id = await e.new_run(world, **ZERO)
+    if has_others:
+        await send(world, content(1, run_id), delay=3600)
+    along = Enqueue(NAME, secret(run_id), headers={"h": SECRET})
+    if is_batch:
+        await world.events.create_batch(run_id, [e.run_ended("completed")], enqueue=along)
+    else:
+        await world.events.create(run_id, e.run_ended("completed"), enqueue=along)
+    await check_invariants(world)
+    (message,) = await world.queue.claim(TOPIC)
+    assert_bare(message, run_id, "replay")
+    with contextlib.closing(backend.client()) as client:
+        book = find_record(client, message.message_id).key
+        assert SECRET.encode() not in repr(client.hgetall(book)).encode()
 
 
 async def test_others_keep_theirs(world: RedisWorld) -> None:
