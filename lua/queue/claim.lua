@@ -87,7 +87,7 @@ local deadline = later(at, lease)
 local is_over_budget = false
 local messages = {}
 -- What the decisions make of the sets: nothing is written before all of them.
-local taken, taken_postponed, held_back, held_of_runs, gone = {}, {}, {}, {}, {}
+local taken, taken_postponed, held_back, gone = {}, {}, {}, {}
 local is_decided = {}
 
 -- Looks at the messages of some members, by one command for each run.
@@ -123,9 +123,7 @@ end
 -- Holds a replay that is due while another one of its run is leased.
 local function hold(book, message, member)
   take(message, member)
-  held_back[#held_back + 1] = message.due_at
-  held_back[#held_back + 1] = member
-  held_of_runs[#held_of_runs + 1] = { book = book, message = message }
+  held_back[#held_back + 1] = message
   add(book, 'held', 1)
 end
 
@@ -223,12 +221,10 @@ local function move_all()
   if #taken_postponed > 0 then
     redis.call('ZREM', declined, unpack(taken_postponed))
   end
-  if #held_back > 0 then
-    redis.call('ZADD', held, unpack(held_back))
-    for _, each in ipairs(held_of_runs) do
-      redis.call('ZADD', held_key(base, each.book.run), each.message.due_at,
-        topic .. '/' .. each.message.id)
-    end
+  -- One by one: of the largest claim they are more than one command takes from a script.
+  for _, message in ipairs(held_back) do
+    redis.call('ZADD', held, message.due_at, member_of(message.id, message.run))
+    redis.call('ZADD', held_key(base, message.run), message.due_at, topic .. '/' .. message.id)
   end
   for _, member in ipairs(gone) do
     lose(base, topic, member)

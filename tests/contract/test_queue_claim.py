@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from redis_world import RedisWorld
 from redis_world.errors import InvalidInputError
-from redis_world.queue import Message
+from redis_world.queue import MAX_CLAIM, Message
 from redis_world.testing import ManualClock
 from support.backends import Backend
 from support.queue_tools import (
@@ -319,6 +320,20 @@ async def test_one_claim_leases_one_replay_of_each_run(world: RedisWorld) -> Non
     runs = [message.run_id for message in await world.queue.claim(TOPIC)]
     assert sorted(map(str, runs)) == [RUN, OTHER_RUN]
     assert (await world.queue.stats(TOPIC)).held == 4
+
+
+@pytest.mark.large
+async def test_the_largest_claim_holds_as_many_as_it_comes_by(backend: Backend) -> None:
+    """More than Redis takes as the arguments of one command of a script."""
+    async with backend.world(partitions=1) as world:
+        await send(world, content(-1))
+        leased = await claim_one(world)
+        for _ in range(9):
+            await asyncio.gather(*(send(world, content(n)) for n in range(500)))
+        assert await world.queue.claim(TOPIC, limit=MAX_CLAIM) == []
+        assert (await world.queue.stats(TOPIC)).held == 4 * MAX_CLAIM + 32
+        assert await world.queue.ack(leased)
+        await claim_one(world)
 
 
 async def test_replays_of_two_topics_wait_for_each_other(world: RedisWorld) -> None:
