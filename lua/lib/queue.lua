@@ -58,7 +58,7 @@ local function lose(...)
   local _, run_id = split_member(member)
   take_out(base, topic, member)
   if run_id ~= '' then
-    redis.call('ZADD', lost_key(base), 'NX', now(), run_id)
+    redis.call('ZADD', lost_key(base), 'LT', now(), run_id)
   end
 end
 
@@ -71,7 +71,7 @@ local function lose_named(...)
     redis.call('ZADD', topic_key(base, topic, 'due'), 'XX', at, member)
     redis.call('ZADD', topic_key(base, topic, 'leased'), 'XX', at, member)
   end
-  redis.call('ZADD', lost_key(base), 'NX', at, run_id)
+  redis.call('ZADD', lost_key(base), 'LT', at, run_id)
 end
 
 -- A message that was looked at or is now, nil when its record is gone, or is none.

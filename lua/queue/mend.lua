@@ -14,6 +14,7 @@
 -- @include lib/request
 
 local AT_ONCE, COUNTED_FIELDS = 500, 4000
+local LONG = 60 * 60 * 1000
 
 local gone = {}
 
@@ -109,11 +110,11 @@ local function mend_messages(book, fields)
   return outstanding, dead
 end
 
--- Counts the messages of a book, and forgets what it names that is not there. Of a book with
--- thousands of fields it takes too long: then only counts that are too high are left.
+-- Counts the messages of a book, and forgets what it names that is not there. Returns whether it
+-- has: of a book with thousands of fields it takes too long.
 local function mend_book(book)
   if redis.call('HLEN', book.key) > COUNTED_FIELDS then
-    return
+    return false
   end
   local fields = redis.call('HKEYS', book.key)
   local outstanding, dead = mend_messages(book, fields)
@@ -128,11 +129,13 @@ local function mend_book(book)
     put(book, 'n', string.format('%d', outstanding))
     put(book, 'dead', string.format('%d', dead))
   end
+  return true
 end
 
--- The end: sets the book right, and owes the run what it needs.
+-- The end: sets the book right, and owes the run what it needs. Counts that are too high would keep
+-- it from being parked or forgotten: where they are left they are looked at again.
 local function finish(book, at, live)
-  mend_book(book)
+  local is_right = mend_book(book)
   local held = redis.call('ZCARD', held_key(base, run_id))
   if count_of(book, 'held') ~= held then
     put(book, 'held', string.format('%d', held))
@@ -140,7 +143,11 @@ local function finish(book, at, live)
   if held > 0 and not get(book, 'leased') then
     unhold_first(base, book)
   end
-  redis.call('ZREM', lost, run_id)
+  if is_right then
+    redis.call('ZREM', lost, run_id)
+  else
+    redis.call('ZADD', lost, later(at, LONG), run_id)
+  end
   if live then
     -- What was left to an operator, for the sake of a letter that is gone, is so no more.
     restart_debts(base, at, run_id)

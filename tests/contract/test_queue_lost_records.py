@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,7 @@ from support.backends import Backend
 from support.message_fields import find_record
 from support.queue_tools import (
     LEASED_CALLS,
+    RUN,
     TOPIC,
     claim_one,
     claimed_ids,
@@ -505,6 +507,39 @@ async def test_a_message_after_it_is_the_last_one(backend: Backend, clocked: Clo
     got = await work((world, clock), 5)
     assert sent in [message.message_id for message in got]
     assert len(got) > 1
+    await check_invariants(world)
+
+
+# Contract: 7.no run is left behind
+@pytest.mark.parametrize("is_there", [True, False], ids=["a run", "no run"])
+async def test_counts_of_thousands_of_messages_are_right_again(
+    backend: Backend, clocked: Clocked, is_there: bool
+) -> None:
+    """While they are there they are too many to be counted."""
+    world, clock = clocked
+    run_id = await start_run(world) if is_there else RUN
+    sent: list[str] = []
+    for first in range(0, 1200, 400):
+        names = [f"step_{n}" for n in range(first, first + 400)]
+        sent += await asyncio.gather(
+            *(send(world, step(name, run_id), idempotency_key=name) for name in names)
+        )
+    evict(backend, *sent[:3])
+    for message in await world.queue.claim(TOPIC):
+        assert await world.queue.ack(message)
+    await clock.advance(INTERVAL)
+    await world.sweep()
+    while messages := await world.queue.claim(TOPIC, limit=400):
+        assert all(await asyncio.gather(*map(world.queue.ack, messages)))
+    await clock.advance(3600 + INTERVAL)
+    await work((world, clock), 3)
+    for message in await world.queue.claim(TOPIC):
+        assert await world.queue.ack(message)
+    keys = world.connection.partitions.of(run_id)
+    (parked, lost) = await world.connection.execute(
+        ("ZSCORE", keys.parked, run_id), ("EXISTS", keys.lost)
+    )
+    assert (parked is not None, lost) == (is_there, 0)
     await check_invariants(world)
 
 
