@@ -498,10 +498,10 @@ class Record(NamedTuple):
         return [*fields, f"body:{message_id}"] if self.body is None else fields
 
     def with_content(self, found: Sequence[bytes]) -> Record:
-        """The record with the values of its large fields."""
+        """The record with the values of its large fields; empty where they are not given."""
         values = iter(found)
-        headers = next(values) if self.headers is None else self.headers
-        body = next(values) if self.body is None else self.body
+        headers = next(values, b"") if self.headers is None else self.headers
+        body = next(values, b"") if self.body is None else self.body
         return self._replace(headers=headers, body=body)
 
 
@@ -511,10 +511,17 @@ def read_record(envelope: bytes, state: bytes) -> Record:
     Raises:
         WorldError: they are not what a World has written.
     """
+    try:
+        return _record_of(envelope, state)
+    except ValueError:
+        raise WorldError("the record of a message can't be read") from None
+
+
+def _record_of(envelope: bytes, state: bytes) -> Record:
     match = _ENVELOPE.match(envelope)
     words = state.split(b" ")
     if match is None or len(words) not in (_STATE_WORDS, _STATE_WORDS + 2):
-        raise WorldError("the record of a message can't be read")
+        raise ValueError
     kind, *lengths, sent_at, _topic = match.groups()
     step, key, queue, deployment, large_headers, headers, large_body, body = lengths
     place = match.end()

@@ -831,6 +831,9 @@ class Queue:
         for row, record in zip(rows, records, strict=True):
             message_id, run_id, _, _, since, step_name = row
             lease = _Lease(keys, topic, run_id.decode(), message_id.decode(), receipt)
+            if record is None:
+                await self._return_changed(lease)
+                continue
             try:
                 if isinstance(record, WorldError):
                     raise record
@@ -846,36 +849,53 @@ class Queue:
     async def _read_letters(
         self, keys: Keys, topic: str, rows: Sequence[Sequence[bytes]]
     ) -> list[Sequence[Any]]:
-        """Dead letters as `dead_letter_from` wants them, but for those whose content is gone."""
+        """Dead letters as `dead_letter_from` wants them; without content where that is gone.
+
+        Raises:
+            WorldError: the record of one can't be read.
+        """
         found = [(row[0].partition(b":")[2], *row[1:4]) for row in rows]
         records = await self._read_records(keys, topic, found)
-        return [
-            (*row[:2], record, *row[4:])
-            for row, record in zip(rows, records, strict=True)
-            if isinstance(record, Record)
-        ]
+        letters: list[Sequence[Any]] = []
+        for row, record in zip(rows, records, strict=True):
+            is_whole = isinstance(record, Record)
+            given = record if is_whole else read_record(row[2], row[3]).with_content([])
+            letters.append((*row[:2], given, *row[4:]))
+        return letters
 
     async def _read_records(
         self, keys: Keys, topic: str, rows: Sequence[Sequence[bytes]]
-    ) -> list[Record | WorldError]:
-        """Messages from their id, run, envelope and state; large content by a round trip more."""
-        records: list[Record | WorldError] = [read_record(row[2], row[3]) for row in rows]
+    ) -> list[Record | WorldError | None]:
+        """Messages from their id, run, envelope and state; large content by a round trip more.
+
+        None for one that was changed in between: with the user data of its run its content has
+        gone, or all of it has.
+        """
+        records: list[Record | WorldError | None] = [_readable(row[2], row[3]) for row in rows]
         asked = []
         for place, (message_id, run_id, *_) in enumerate(rows):
             record = records[place]
             if isinstance(record, Record) and (fields := record.large_fields(message_id.decode())):
                 book = keys.book(topic, run_id.decode(), message_id.decode())
-                asked.append((place, record, ("HMGET", book, *fields)))
+                names = (f"message:{message_id.decode()}", *fields)
+                asked.append((place, record, ("HMGET", book, *names)))
         if asked:
             found = await self._connection.execute(*(command for *_, command in asked))
-            for (place, record, _), values in zip(asked, found, strict=True):
-                is_gone = any(value is None for value in values)
-                records[place] = (
-                    WorldError("its content is gone from the server")
-                    if is_gone
-                    else record.with_content(values)
-                )
+            for (place, record, _), (envelope, *values) in zip(asked, found, strict=True):
+                if not any(value is None for value in values):
+                    records[place] = record.with_content(values)
+                elif envelope == rows[place][2]:
+                    records[place] = WorldError("its content is gone from the server")
+                else:
+                    records[place] = None
         return records
+
+    async def _return_changed(self, lease: _Lease) -> None:
+        """Release a message that is another one than was claimed: it comes again as it is now."""
+        keys, args = self._lease_call(lease, ("leased",), {"op": new_request_id()})
+        # Without its server it is left to its lease.
+        with contextlib.suppress(WorldError):
+            await self._connection.call("queue/release", keys, args)
 
     async def _fail_unreadable(self, lease: _Lease, error: WorldError) -> None:
         """Log that a claimed message can't be read, and end the attempt."""
@@ -895,6 +915,14 @@ class Queue:
 
     def _new_id(self) -> str:
         return self._ids.message_id(self._connection.server_time())
+
+
+def _readable(envelope: bytes, state: bytes) -> Record | WorldError:
+    """A message as it is stored, or why it can't be read."""
+    try:
+        return read_record(envelope, state)
+    except WorldError as error:
+        return error
 
 
 def _joined(claims: Sequence[Claim]) -> Claim:
