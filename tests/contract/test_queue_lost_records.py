@@ -605,3 +605,61 @@ async def test_a_run_may_be_removed_before_it_is_found(backend: Backend, state: 
         assert await world.prune(0) == 1
         assert bookkeeping(backend, world, run_id) == {}
         await check_invariants(world)
+
+
+PARTS: Final[dict[str, Callable[[Any], None]]] = {
+    "no envelope": lambda record: record.drop("message"),
+    "no state": lambda record: record.drop("state"),
+    "an envelope of something else": lambda record: record.put("message", "x"),
+    "a state of something else": lambda record: record.put("state", "x"),
+}
+
+
+# Contract: 7.delivery, 7.no run is left behind
+@pytest.mark.parametrize("part", PARTS)
+async def test_a_part_of_it_is_gone(
+    backend: Backend, clocked: Clocked, caplog: pytest.LogCaptureFixture, part: str
+) -> None:
+    """What is left of it goes with it, and its run is woken."""
+    world, clock = clocked
+    run_id = await start_run(world)
+    ids = [await send(world, {**content(n, run_id), "data": "x" * 5000}) for n in range(2)]
+    with contextlib.closing(backend.client()) as client:
+        PARTS[part](find_record(client, ids[0]))
+    got = await work((world, clock), 4)
+    assert [message.message_id for message in got[:1]] == [ids[1]]
+    assert any("number" not in message.payload for message in got)
+    assert lost_ones(caplog) == [ids[0]]
+    await check_invariants(world)
+
+
+# Contract: 7.no run is left behind
+async def test_what_is_held_behind_nothing_is_due_again(
+    backend: Backend, clocked: Clocked
+) -> None:
+    """With the leased replay its place in the bookkeeping has gone."""
+    world, clock = clocked
+    run_id = await start_run(world)
+    leased = await send(world, content(1, run_id))
+    await claim_one(world, lease=30)
+    held = await send(world, content(2, run_id))
+    assert await world.queue.claim(TOPIC) == []
+    with contextlib.closing(backend.client()) as client:
+        record = find_record(client, leased)
+        record.delete()
+        client.hdel(record.key, "leased")
+    await clock.advance(30)
+    got = await work((world, clock), 4)
+    assert held in {message.message_id for message in got}
+    await check_invariants(world)
+
+
+async def test_two_sweepers_come_by_it(backend: Backend, clocked: Clocked) -> None:
+    world, clock = clocked
+    run_id = await start_run(world)
+    evict(backend, await send(world, content(1, run_id)))
+    assert await world.queue.claim(TOPIC) == []
+    await clock.advance(INTERVAL)
+    await asyncio.gather(world.sweep(), world.sweep())
+    assert {message.run_id for message in await work((world, clock), 3)} == {run_id}
+    await check_invariants(world)
