@@ -35,7 +35,7 @@ local function open_book(base, topic, run_id, message_id, ...)
     fetch(book, ...)
     return book
   end
-  book = { key = key, run = run_id, values = {}, changed = {} }
+  book = { key = key, run = run_id, base = base, values = {}, changed = {} }
   books[key] = book
   if run_id == '' then
     fetch(book, ...)
@@ -49,6 +49,18 @@ end
 local function open_message(base, topic, run_id, message_id)
   return open_book(base, topic, run_id, message_id, 'message:' .. message_id,
     'state:' .. message_id)
+end
+
+-- Where large headers and bodies are: those of a run in a hash beside its book, used as a book is.
+-- To walk by the fields of a hash some servers copy all of its values.
+local function contents_of(book)
+  if book.run == '' then
+    return book
+  end
+  local key = contents_key(book.base, book.run)
+  local contents = books[key] or { key = key, run = book.run, values = {}, changed = {} }
+  books[key] = contents
+  return contents
 end
 
 -- A field that was looked at or changed, false for none.
@@ -106,10 +118,11 @@ local function store_books()
   end
 end
 
--- Deletes a book, with what was to be stored of it.
+-- Deletes the book of a run, with what was to be stored of it.
 local function delete_book(book)
-  redis.call('DEL', book.key)
-  books[book.key] = nil
+  local contents = contents_of(book)
+  redis.call('DEL', book.key, contents.key)
+  books[book.key], books[contents.key] = nil, nil
 end
 
 -- Of a message whose fields were looked at: all that is stored of it; nil when its record is gone,
@@ -134,10 +147,10 @@ local function delete_record(book, message)
   drop(book, 'message:' .. message.id)
   drop(book, 'state:' .. message.id)
   if message.large_headers then
-    drop(book, 'headers:' .. message.id)
+    drop(contents_of(book), 'headers:' .. message.id)
   end
   if message.large_body then
-    drop(book, 'body:' .. message.id)
+    drop(contents_of(book), 'body:' .. message.id)
   end
   if message.failures ~= '0' then
     drop(book, 'error:' .. message.id)

@@ -53,7 +53,7 @@ local function expire_data(...)
   local base, at, run, payloads, run_id = ...
   redis.call('HSET', run, 'expired_at', at)
   redis.call('HDEL', run, 'input_slot')
-  redis.call('UNLINK', payloads)
+  redis.call('UNLINK', payloads, contents_key(base, run_id))
   clean_later(base, at, 'log', run_id)
   if end_streams(base, run_id, '') then
     clean_later(base, at, 'streams', run_id)
@@ -74,8 +74,6 @@ local function strip_messages(base, run_id, cursor)
   local book = open_book(base, '', run_id, '')
   for _, each in ipairs(found) do
     local message = unpack_envelope(each.envelope)
-    drop(book, 'headers:' .. each.id)
-    drop(book, 'body:' .. each.id)
     drop(book, 'error:' .. each.id)
     if message and message.size > 0 then
       put(book, 'message:' .. each.id, bare_envelope(message))

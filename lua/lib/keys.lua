@@ -52,6 +52,11 @@ local function run_queue_key(base, run_id)
   return run_key(base, run_id) .. ':queue'
 end
 
+-- Large headers and bodies of a run's messages.
+local function contents_key(base, run_id)
+  return run_key(base, run_id) .. ':contents'
+end
+
 -- Replays of a run that wait for the one that is leased, by their due time.
 local function held_key(base, run_id)
   return run_key(base, run_id) .. ':held'

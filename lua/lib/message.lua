@@ -2,13 +2,13 @@
 -- redrive changes the time: a line of its kind, the bytes of its texts, when it was sent and its
 -- topic; then the texts, one behind the other: step, key, queue name, deployment, headers and body.
 -- Large headers and a large body, which have a `>` in front of their length, are not among them but
--- fields of their own: no script reads a body.
+-- fields by themselves, `headers:<id>` and `body:<id>`, beside the book: no script reads a body.
 --
 -- The state is what changes: attempts, failures, lost leases, when it is due, the receipt of its
 -- lease, the request that changed it last, how often it was postponed; of a dead letter also why it
 -- died and when. `-` is for none.
 
--- Headers and a body of more bytes lie in fields of their own.
+-- Headers and a body of more bytes lie in fields by themselves.
 local INLINE_BYTES = 4096
 
 local ENVELOPE = '^(%l+) (%d+) (%d+) (%d+) (%d+) (>?)(%d+) (>?)(%d+) (%d+) (%S+)\n()'

@@ -131,9 +131,9 @@ end
 
 -- The headers of a message that are a field of their own, false when that is gone.
 local function fetch_headers(book, message)
-  local field = 'headers:' .. message.id
-  fetch(book, field)
-  return get(book, field)
+  local field, contents = 'headers:' .. message.id, contents_of(book)
+  fetch(contents, field)
+  return get(contents, field)
 end
 
 -- A further wake is the present one only where nothing would tell them apart: of a run whose user
@@ -280,10 +280,10 @@ local function store_message(book, at, message, bare)
   put(book, 'message:' .. message.id, pack_envelope(message, at))
   store_state(book, message)
   if #message.headers > INLINE_BYTES then
-    put(book, 'headers:' .. message.id, message.headers)
+    put(contents_of(book), 'headers:' .. message.id, message.headers)
   end
   if #message.body > INLINE_BYTES then
-    put(book, 'body:' .. message.id, message.body)
+    put(contents_of(book), 'body:' .. message.id, message.body)
   end
 end
 

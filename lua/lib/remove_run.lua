@@ -28,7 +28,7 @@ local function begin_removal(base, at, run_id)
   end
   redis.call('UNLINK', run, attributes_key(base, run_id), events_key(base, run_id),
     stripped_key(base, run_id), payloads_key(base, run_id), claims_key(base, run_id),
-    ops_key(base, run_id))
+    ops_key(base, run_id), contents_key(base, run_id))
   redis.pcall('PUBLISH', done_channel(base, run_id), '')
 end
 
@@ -54,7 +54,7 @@ local function remove_message(base, book, message_id, envelope)
     message.id = message_id
     settle(base, book, message)
   end
-  for _, field in ipairs({ 'message:', 'state:', 'headers:', 'body:', 'error:', 'declined:' }) do
+  for _, field in ipairs({ 'message:', 'state:', 'error:', 'declined:' }) do
     drop(book, field .. message_id)
   end
 end

@@ -80,8 +80,7 @@ local function parts_of_messages(fields)
     local part, message_id = string.match(field, '^(%l+):([^/]*)$')
     if part == 'message' then
       ids[#ids + 1] = message_id
-    elseif part == 'state' or part == 'headers' or part == 'body' or part == 'error'
-      or part == 'declined' then
+    elseif part == 'state' or part == 'error' or part == 'declined' then
       rest[#rest + 1] = { field = field, id = message_id }
     end
   end
@@ -107,13 +106,20 @@ local function mend_messages(book, fields)
       drop(book, each.field)
     end
   end
+  local contents = contents_of(book)
+  for _, field in ipairs(redis.call('HKEYS', contents.key)) do
+    if not is_whole[string.match(field, ':(.*)$')] then
+      drop(contents, field)
+    end
+  end
   return outstanding, dead
 end
 
 -- Counts the messages of a book, and forgets what it names that is not there. Returns whether it
 -- has: of a book with thousands of fields it takes too long.
 local function mend_book(book)
-  if redis.call('HLEN', book.key) > COUNTED_FIELDS then
+  local contents = contents_of(book)
+  if redis.call('HLEN', book.key) + redis.call('HLEN', contents.key) > COUNTED_FIELDS then
     return false
   end
   local fields = redis.call('HKEYS', book.key)

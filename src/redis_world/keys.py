@@ -114,6 +114,11 @@ class RunKeys:
         return f"{self.run}:queue"
 
     @property
+    def contents(self) -> str:
+        """Large headers and bodies of the messages."""
+        return f"{self.run}:contents"
+
+    @property
     def held(self) -> str:
         return f"{self.run}:held"
 
@@ -276,6 +281,10 @@ class Keys:
     def book(self, topic: str, run_id: str, message_id: str) -> str:
         """The hash that stores a message: that of its run, or its own if it has no run."""
         return self.of_run(run_id).queue if run_id else self.message(topic, message_id)
+
+    def contents(self, topic: str, run_id: str, message_id: str) -> str:
+        """Where the large headers and the large body of a message are stored."""
+        return self.of_run(run_id).contents if run_id else self.message(topic, message_id)
 
     def idempotency(self, topic: str, key: str) -> str:
         """The idempotency key of a message of no run: those of runs are fields of their books."""

@@ -515,9 +515,12 @@ class Queue:
         """The whole payload of a message; for one that comes from a handle it is read."""
         if message.is_whole:
             return message.payload
-        book = lease.keys.book(lease.topic, lease.run_id, lease.message_id)
-        fields = (f"{part}:{lease.message_id}" for part in ("message", "state", "body"))
-        ((envelope, state, large),) = await self._connection.execute(("HMGET", book, *fields))
+        place = (lease.topic, lease.run_id, lease.message_id)
+        message_id = lease.message_id
+        (envelope, state), large = await self._connection.execute(
+            ("HMGET", lease.keys.book(*place), f"message:{message_id}", f"state:{message_id}"),
+            ("HGET", lease.keys.contents(*place), f"body:{message_id}"),
+        )
         body = read_record(envelope, state).body if envelope and state else b""
         body = large if body is None else body
         # Without any the lease is lost, or the user data of the run is deleted.
@@ -876,15 +879,18 @@ class Queue:
         for place, (message_id, run_id, *_) in enumerate(rows):
             record = records[place]
             if isinstance(record, Record) and (fields := record.large_fields(message_id.decode())):
-                book = keys.book(topic, run_id.decode(), message_id.decode())
-                names = (f"message:{message_id.decode()}", *fields)
-                asked.append((place, record, ("HMGET", book, *names)))
+                where = (topic, run_id.decode(), message_id.decode())
+                book = ("HMGET", keys.book(*where), f"message:{message_id.decode()}", "bare")
+                asked.append((place, record, (("HMGET", keys.contents(*where), *fields), book)))
         if asked:
-            found = await self._connection.execute(*(command for *_, command in asked))
-            for (place, record, _), (envelope, *values) in zip(asked, found, strict=True):
+            found = await self._connection.execute(*(each for *_, two in asked for each in two))
+            contents, books = found[::2], found[1::2]
+            for (place, record, _), values, (envelope, bare) in zip(
+                asked, contents, books, strict=True
+            ):
                 if not any(value is None for value in values):
                     records[place] = record.with_content(values)
-                elif envelope == rows[place][2]:
+                elif envelope == rows[place][2] and bare is None:
                     records[place] = WorldError("its content is gone from the server")
                 else:
                     records[place] = None

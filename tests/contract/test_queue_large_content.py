@@ -136,7 +136,8 @@ async def test_one_that_is_stripped_while_it_is_read_comes_again(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of its run deletes the content between a claim and the look at what is large."""
-    async with backend.world(library=ManualClock.library(), max_failures=1) as world:
+    options: dict[str, Any] = {"library": ManualClock.library(), "partitions": 1}
+    async with backend.world(max_failures=1, **options) as world:
         await ManualClock(world).set()
         created = await world.events.create(
             None, e.run_created(attributes={"$retention": "0"}, allowReservedAttributes=True)
@@ -174,3 +175,14 @@ async def test_a_letter_of_a_step_that_is_over_goes_with_its_run(backend: Backen
         assert await world.queue.redrive(sent) is None
         await check_invariants(world)
         assert (await world.queue.dead_letters(TOPIC)).data == []
+
+
+async def test_what_scripts_walk_by_has_nothing_large(
+    backend: Backend, mortal: RedisWorld
+) -> None:
+    """To walk by the fields of a hash Redis 7.0 copies all of its values."""
+    sent = await send(mortal, {**content(1), "data": LARGE}, headers=HEADERS)
+    with contextlib.closing(backend.client()) as client:
+        book = find_record(client, sent).key
+        assert all(len(value) < 1000 for value in client.hgetall(book).values())
+    assert await mortal.queue.ack(await claim_one(mortal))

@@ -101,16 +101,23 @@ class Record:
     def field(self, kind: str) -> str:
         return f"{kind}:{self.id}"
 
+    def key_of(self, kind: str) -> str:
+        """The hash of a field: large content of messages of runs lies beside the others."""
+        if kind in {"headers", "body"} and self.key.endswith(":queue"):
+            return self.key.removesuffix(":queue") + ":contents"
+        return self.key
+
     def get(self, kind: str) -> bytes:
         """What a field holds."""
-        found: bytes = self.client.hget(self.key, self.field(kind))
+        found: bytes = self.client.hget(self.key_of(kind), self.field(kind))
         return found
 
     def put(self, kind: str, value: str | bytes) -> None:
-        self.client.hset(self.key, self.field(kind), value)
+        self.client.hset(self.key_of(kind), self.field(kind), value)
 
     def drop(self, *kinds: str) -> None:
-        self.client.hdel(self.key, *map(self.field, kinds))
+        for kind in kinds:
+            self.client.hdel(self.key_of(kind), self.field(kind))
 
     def delete(self) -> None:
         """All that is stored of it."""

@@ -83,7 +83,8 @@ local function judge_text(message, name, size, apart, beside)
   elseif apart == '>' and not beside and not message.bare then
     tell(id, 'tells of', size, 'bytes of', name, 'and has none')
   end
-  if message.stripped and (beside or apart == '' and size > 0) then
+  -- What lies apart goes at once.
+  if message.bare and beside or message.stripped and apart == '' and size > 0 then
     tell(id, 'keeps', name, 'that nobody may see')
   end
 end
@@ -218,10 +219,33 @@ for _, name in ipairs(names('queue:*')) do
   end
 end
 
+-- Large headers and bodies of each run.
+local CONTENTS = { headers = true, body = true }
+local contents_of = {}
+for _, name in ipairs(names('run:*:contents')) do
+  local run_id = string.match(name, '^run:([^:]*):contents$')
+  if run_id then
+    contents_of[run_id] = pairs_of(redis.call('HGETALL', base .. name))
+    for field in pairs(contents_of[run_id]) do
+      if not CONTENTS[string.match(field, '^%l+')] then
+        tell(field, 'of', run_id, 'lies in the wrong hash')
+      end
+    end
+  end
+end
 for _, name in ipairs(names('run:*:queue')) do
   local run_id = string.match(name, '^run:([^:]*):queue$')
   if run_id then
     local fields = pairs_of(redis.call('HGETALL', base .. name))
+    for field in pairs(fields) do
+      if CONTENTS[string.match(field, '^%l+')] then
+        tell(field, 'of', run_id, 'lies in the wrong hash')
+      end
+    end
+    for field, value in pairs(contents_of[run_id] or {}) do
+      fields[field] = value
+    end
+    contents_of[run_id] = nil
     local run = run_of(run_id)
     local expired = redis.call('HEXISTS', base .. 'run:' .. run_id, 'expired_at') == 1
     local going = redis.call('ZSCORE', base .. 'cleaning', 'run/' .. run_id)
@@ -235,6 +259,9 @@ for _, name in ipairs(names('run:*:queue')) do
       tell(run_id, 'is not bare, and nobody may see its user data')
     end
   end
+end
+for run_id in pairs(contents_of) do
+  tell(run_id, 'has contents and no messages')
 end
 for _, name in ipairs(names('run:*:held')) do
   local run_id = string.match(name, '^run:([^:]*):held$')

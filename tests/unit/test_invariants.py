@@ -474,7 +474,8 @@ def lone_record(client: Client) -> Record:
 
 def large_record(client: Client) -> Record:
     """The record of the message whose body lies apart."""
-    (field,) = (each for each in client.hkeys(ABSENT_QUEUE) if each.startswith(b"body:"))
+    contents = ABSENT_QUEUE.removesuffix("queue") + "contents"
+    (field,) = (each for each in client.hkeys(contents) if each.startswith(b"body:"))
     return Record(client, ABSENT_QUEUE, field.decode().removeprefix("body:"))
 
 
@@ -1304,8 +1305,8 @@ async def test_messages_in_every_place_hold(by_hand: ByHand) -> None:
 BARE: Final[dict[str, tuple[dict[str, str | int], Texts, str, str]]] = {
     "nothing": ({"bare": 1}, {}, "", ""),
     "what is deleted later": (
-        {"bare": 1, "body:msg_1": "b" * 5000, "error:msg_1": "e"},
-        {"headers": "h", "body": 5000},
+        {"bare": 1, "error:msg_1": "e"},
+        {"headers": "h", "body": "b"},
         "messages",
         "",
     ),
@@ -1321,11 +1322,11 @@ BARE: Final[dict[str, tuple[dict[str, str | int], Texts, str, str]]] = {
     ),
     "a large body": ({"bare": 1, "body:msg_1": "b" * 5000}, {"body": 5000}, "", "keeps its body"),
     "an error": ({"bare": 1, "error:msg_1": "e"}, {}, "", "keeps its error"),
-    "a body of another length": (
-        {"bare": 1, "body:msg_1": "b"},
+    "a large body that goes at once": (
+        {"bare": 1, "body:msg_1": "b" * 5000},
         {"body": 5000},
         "messages",
-        "has body of 1 bytes, by its envelope 5000",
+        "keeps its body",
     ),
 }
 """Of what a message keeps of deleted user data: fields, texts, what is cleaned, what is told."""
@@ -1339,7 +1340,11 @@ async def test_nothing_is_left_of_the_messages_of_deleted_user_data(
     fields, texts, cleaned, told = BARE[keeps]
     await by_hand.begin(user_data=False)
     by_hand.put("1", texts=texts)
-    by_hand.client.hset(by_hand.book, mapping={"queue": NAME, **fields})
+    contents = {name: fields[name] for name in fields if name.startswith(("body:", "headers:"))}
+    rest = {name: fields[name] for name in fields if name not in contents}
+    by_hand.client.hset(by_hand.book, mapping={"queue": NAME, **rest})
+    if contents:
+        by_hand.client.hset(by_hand.keys.of_run(by_hand.run_id).contents, mapping=contents)
     if cleaned:
         by_hand.client.zadd(by_hand.keys.cleaning, {f"{cleaned}/{by_hand.run_id}": 1})
     found, judged = await by_hand.both()
@@ -1413,3 +1418,29 @@ async def test_of_a_run_that_is_mended_nothing_is_told_that_its_loss_explains(
         "nobody will run it",
     ):
         assert [each for each in judged if told in each], (told, judged)
+
+
+@IN_MEMORY
+@pytest.mark.parametrize(
+    ("part", "field"), [("queue", "body:msg_1"), ("contents", "error:msg_1"), ("contents", "n")]
+)
+async def test_content_lies_beside_the_bookkeeping(by_hand: ByHand, part: str, field: str) -> None:
+    await by_hand.begin()
+    by_hand.put("1", texts={"body": 5000})
+    keys = by_hand.keys.of_run(by_hand.run_id)
+    if part == "contents":
+        by_hand.client.hset(keys.contents, "body:msg_1", "b" * 5000)
+    by_hand.client.hset(getattr(keys, part), field, "b" * 5000)
+    found, judged = await by_hand.both()
+    assert any("is in the wrong hash" in each for each in found), found
+    assert any("lies in the wrong hash" in each for each in judged), judged
+
+
+@IN_MEMORY
+async def test_content_without_bookkeeping(by_hand: ByHand) -> None:
+    await by_hand.begin()
+    keys = by_hand.keys.of_run(by_hand.run_id)
+    by_hand.client.hset(keys.contents, "body:msg_1", "b")
+    found, judged = await by_hand.both()
+    assert any("body:msg_1 belongs to no message" in each for each in found), found
+    assert any("has contents and no messages" in each for each in judged), judged

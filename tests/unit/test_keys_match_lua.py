@@ -50,6 +50,7 @@ OF_LUA: Final[dict[str, tuple[int, Callable[..., str]]]] = {
     "message_key": (2, KEYS.message),
     "idempotency_key": (2, KEYS.idempotency),
     "run_queue_key": (1, lambda run: KEYS.of_run(run).queue),
+    "contents_key": (1, lambda run: KEYS.of_run(run).contents),
     "held_key": (1, lambda run: KEYS.of_run(run).held),
     "attributes_key": (1, lambda run: KEYS.of_run(run).attributes),
     "payloads_key": (1, lambda run: KEYS.of_run(run).payloads),
@@ -140,7 +141,7 @@ def known_keys(keys: Keys) -> str:
         *(keys.message(TOPIC, some), keys.idempotency(TOPIC, some)),
         *(run.run, run.attributes, run.events, run.payloads, run.claims),
         *(run.hooks, run.hook(some), run.waits, run.wait_states),
-        *(run.streams, run.stream(some), run.writers(some), run.queue, run.held),
+        *(run.streams, run.stream(some), run.writers(some), run.queue, run.contents, run.held),
         *(run.ops, keys.owed, keys.parked, keys.finished, keys.retained, keys.cleaning),
         *(keys.token_numbers, keys.reservations, keys.releases, keys.lost),
     ]

@@ -11,6 +11,7 @@ from redis_world.keys import RunKeys
 from redis_world.testing.invariants.names import PLACES, TYPES
 from redis_world.testing.invariants.records import (
     APART,
+    CONTENTS,
     FIELDS,
     REPLAYS,
     StoredMessage,
@@ -101,8 +102,17 @@ class Messages:
                         self.wrong.append(
                             f"{snapshot.texts[name]}: {member} has no place for a run"
                         )
-        for name in snapshot.of_kind("run:queue"):
-            self._add_all(name.owner, "", snapshot.hash(name.kind, name.owner))
+        names = [*snapshot.of_kind("run:queue"), *snapshot.of_kind("run:contents")]
+        for owner in sorted({name.owner for name in names}):
+            book = snapshot.hash("run:queue", owner)
+            contents = snapshot.hash("run:contents", owner)
+            self._add_all(owner, "", {**book, **contents})
+            for hash_, expected in ((book, False), (contents, True)):
+                self.wrong += (
+                    f"run:{owner}: {field} is in the wrong hash"
+                    for field in hash_
+                    if (field.partition(":")[0] in CONTENTS) != expected
+                )
         for name in snapshot.of_kind("queue:message"):
             stored = snapshot.hash(name.kind, name.owner, name.name)
             self._add_all("", name.owner, stored)
@@ -254,7 +264,8 @@ def _of_content(snapshot: Snapshot, message: StoredMessage) -> Iterable[str]:
             yield f"has {name} twice"
         elif len(beside) != told.size:
             yield f"has {name} of {len(beside)} bytes, by its envelope {told.size}"
-        if must_lack and (beside is not None or (told.size and not told.is_apart)):
+        # What lies apart goes at once.
+        if (may_lack and beside is not None) or (must_lack and told.is_in_place):
             yield f"keeps its {name}"
     if must_lack and "error" in message.fields:
         yield "keeps its error"

@@ -26,6 +26,7 @@ _RUN_PARTS: Final = {
     "wait_states": "hash",
     "streams": "zset",
     "queue": "hash",
+    "contents": "hash",
     "held": "zset",
 }
 

@@ -10,7 +10,7 @@ from redis_world.testing.invariants.snapshot import Snapshot
 
 __all__ = ["violations_of_ownership"]
 
-_BEFORE_THE_RUN: Final = {"run:queue", "run:held", *STREAM_KINDS}
+_BEFORE_THE_RUN: Final = {"run:queue", "run:contents", "run:held", *STREAM_KINDS}
 """What may be there without its run: messages and streams may come first."""
 
 

@@ -13,6 +13,7 @@ from redis_world.testing.invariants.snapshot import Hash, text
 
 __all__ = [
     "APART",
+    "CONTENTS",
     "FIELDS",
     "OUTSTANDING",
     "REPLAYS",
@@ -24,7 +25,9 @@ __all__ = [
     "spelled",
 ]
 
-FIELDS: Final = ("message", "state", "headers", "body", "error", "declined")
+CONTENTS: Final = ("headers", "body")
+"""What of a message of a run lies in a hash beside the bookkeeping."""
+FIELDS: Final = ("message", "state", *CONTENTS, "error", "declined")
 """What a book has of a message, each with its id behind a colon."""
 
 OUTSTANDING: Final = {"due", "leased", "held"}
@@ -51,6 +54,11 @@ class Text:
 
     size: int
     is_apart: bool
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the envelope itself has any."""
+        return self.size > 0 and not self.is_apart
 
 
 @dataclass(frozen=True, slots=True)
