@@ -18,8 +18,9 @@ once, behind those that it includes itself. What the script has no way to reach 
 lines empty: the server would make a closure of each function at every call. For the same reason
 a function below a line `-- @deferred` is made where it is called, in front of the statement that
 calls it, which begins on the line of the call: most calls of the script do not get there. What is
-reached only by way of such functions goes into them. Where several of them reach it each has its
-own; not so of what is no function and not in capitals, which is one variable for all of them.
+reached only by way of such functions goes into them, and one that only another one calls is made
+within that. Where several of them reach a function each has its own; what is no function and not
+in capitals is one variable for all of them.
 
 A script that applies the events of others calls their own scripts. A line `-- @event
 events/step_created` makes a function of that file, `step_created`. Its parameters are what the
@@ -35,7 +36,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -64,7 +64,7 @@ _WORD = re.compile(r"(?<![\w)\]]\.)\b[A-Za-z_]\w*")
 _TOP_LEVEL = re.compile(r"^local (?P<function>function )?(?P<names>\w+(?: *, *\w+)*)")
 
 _GOES_ON = re.compile(r"(?:and|or|not|then|elseif|until)\b|\W")
-_IS_LEFT_OPEN = re.compile(r"(?:\b(?:and|or|not|return)|[,({\[=<>~+*/%^.-])$")
+_IS_LEFT_OPEN = re.compile(r"(?:\b(?:and|or|not|return)|[,({\[=<>~+*/%^-]|(?<!\.)\.\.)$")
 """Of a line that goes on with a statement, and of one whose statement goes on behind it; as far as
 that can be seen."""
 
@@ -343,7 +343,11 @@ class _Libraries:
         for found in self.all:
             for name in found.names:
                 self._named.setdefault(name, []).append(found)
-        self._there, self._deferred = self._place()
+        at_hand = self._follow(self._roots, set(), into_deferred=False)
+        # What is no function and no constant is one thing, whoever reaches it.
+        state = {e for e in self._follow(self._roots, set(), into_deferred=True) if e.is_state}
+        at_hand |= state | self._follow([e.words for e in state], set(), into_deferred=False)
+        self._there = frozenset(each for each in at_hand if not each.is_deferred)
 
     def in_front(self) -> Iterator[str]:
         """The libraries, with empty lines for what the script has elsewhere or not at all."""
@@ -361,9 +365,23 @@ class _Libraries:
             yield from lines[done:]
 
     def with_deferred(
-        self, name: str, lines: list[str], first: int = 0, end: int | None = None
+        self,
+        name: str,
+        lines: list[str],
+        first: int = 0,
+        end: int | None = None,
+        there: frozenset[_Declaration] | None = None,
     ) -> Iterator[str]:
-        """Lines of a file, with what is deferred in front of the first call of it in its block."""
+        """Lines of a file, with what is deferred in front of the first call of it in its block.
+
+        Args:
+            name: of the file.
+            lines: all of it.
+            first: the line to begin with.
+            end: the line behind the last one.
+            there: what has been made before; by default what stands in front of the script.
+        """
+        there = self._there if there is None else there
         indents: dict[str, int] = {}
         before = ""
         for place, line in enumerate(lines[first:end], first):
@@ -371,57 +389,54 @@ class _Libraries:
             if code and not code.startswith("--"):
                 indent = len(line) - len(code)
                 indents = {each: its for each, its in indents.items() if its <= indent}
-                for called in _WORD.findall(line):
-                    if called in self._deferred and called not in indents:
+                for called in self._calls(line, there):
+                    if called.names[0] not in indents:
                         if _GOES_ON.match(code) or _IS_LEFT_OPEN.search(before):
                             raise ScriptError(
-                                f"{name}:{place + 1}: the statement that calls {called}, which is"
-                                " deferred, has to begin on this line"
+                                f"{name}:{place + 1}: the statement that calls {called.names[0]},"
+                                " which is deferred, has to begin on this line"
                             )
-                        indents[called] = indent
-                        yield from self._definition(called)
+                        indents[called.names[0]] = indent
+                        yield from self._definition(called, there)
                         yield f"{_MARKER}{name}:{place + 1}"
                 before = code
             yield line
 
-    def _definition(self, name: str) -> Iterator[str]:
-        """A deferred function; what it alone needs stands behind its first line, its head."""
-        deferred, *own = self._deferred[name]
+    def _calls(self, line: str, there: frozenset[_Declaration]) -> Iterator[_Declaration]:
+        """What is deferred and named in a line, but what has been made before."""
+        for word in _WORD.findall(line):
+            for each in self._named.get(word, ()):
+                if each.is_deferred and each not in there:
+                    yield each
+
+    def _definition(self, deferred: _Declaration, there: frozenset[_Declaration]) -> Iterator[str]:
+        """A deferred function; what it needs and is not there stands behind its first line."""
+        needed = self._follow([deferred.words], {*there, deferred}, into_deferred=False)
+        own = [each for each in self.all if each in needed and not each.is_deferred]
+        inside = there.union(own, (deferred,))
         lines = self.lines[deferred.library]
         yield from _SHADOWS
         yield f"{_MARKER}{deferred.library}:{deferred.first + 1}"
         yield lines[deferred.first]
         for each in own:
             yield f"{_MARKER}{each.library}:{each.first + 1}"
-            yield from self.lines[each.library][each.first : each.end]
+            yield from self.with_deferred(
+                each.library, self.lines[each.library], each.first, each.end, inside
+            )
         yield f"{_MARKER}{deferred.library}:{deferred.first + 2}"
-        yield from lines[deferred.first + 1 : deferred.end]
+        yield from self.with_deferred(
+            deferred.library, lines, deferred.first + 1, deferred.end, inside
+        )
         yield _SHADOWS_NO_MORE
 
-    def _place(self) -> tuple[set[_Declaration], dict[str, tuple[_Declaration, ...]]]:
-        """What stands in front of the script; and what goes into each that is deferred."""
-        there = self._follow(self._roots, set(), into_deferred=False)
-        while True:
-            at_hand = {each for each in there if not each.is_deferred}
-            behind = {
-                each: self._follow([each.words], {*at_hand, each}, into_deferred=True)
-                for each in there - at_hand
-            }
-            # What is no function and no constant is one thing, whoever reaches it.
-            several = Counter(each for own in behind.values() for each in own if each.is_state)
-            shared = {each for each, times in several.items() if times > 1}
-            if not shared:
-                break
-            words = [each.words for each in shared]
-            there |= shared | self._follow(words, there, into_deferred=False)
-        return at_hand, {
-            each.names[0]: (each, *(one for one in self.all if one in own))
-            for each, own in behind.items()
-        }
-
     def _follow(
-        self, words: Iterable[frozenset[str]], known: set[_Declaration], *, into_deferred: bool
+        self,
+        words: Iterable[frozenset[str]],
+        known: set[_Declaration],
+        *,
+        into_deferred: bool,
     ) -> set[_Declaration]:
+        """What is reached by these words, but what is known."""
         found: set[_Declaration] = set()
         to_follow = [*words]
         while to_follow:

@@ -401,6 +401,45 @@ def test_what_is_deferred_is_made_once_in_a_block_that_calls_it(folder: Folder) 
         assert client.eval(script.source, 1, "k", "2") == [b"b2", b"aa1"]
 
 
+NESTED = """\
+local count = 0
+local function plus(n)
+  count = count + n
+  return count
+end
+
+-- @deferred
+local function rarest(...)
+  return plus(...) * 100
+end
+
+-- @deferred
+local function rare(...)
+  local n = ...
+  if n > 1 then
+    return rarest(n)
+  end
+  return plus(n)
+end"""
+
+
+def test_what_is_deferred_may_be_so_within_another_one(folder: Folder) -> None:
+    """It is made where that calls it, of what that has; what is no function is one thing."""
+    folder.write("lib/some", NESTED)
+    text = "local answers = {}\nfor n = 1, 3 do\n  answers[n] = rare(n)\nend\nreturn answers\n"
+    folder.write("a/script", header(includes=("lib/some",)) + text)
+    script = folder.script()
+    lines = script.source.split("\n")
+    outer = lines.index("local function rare(...)")
+    assert lines.index("  if n > 1 then") < lines.index("local function rarest(...)")
+    assert lines.count("local function rarest(...)") == lines.count("local count = 0") == 1
+    assert lines.index("local count = 0") < lines.index("for n = 1, 3 do") < outer
+    # Made for the outer one, it is there for the inner one.
+    assert lines.count("local function plus(n)") == 1
+    with fakeredis.FakeRedis() as client:
+        assert client.eval(script.source, 1, "k", "1") == [1, 300, 600]
+
+
 @pytest.mark.parametrize(
     "line",
     ["  or one(1)", "  + one(1)", "elseif one(1) then", "n = {\n  one(1)", "n = n +\n  one(1)"],
