@@ -13,8 +13,7 @@ local books = {}
 -- Reads fields of a book that are not known yet, by one command.
 local function fetch(book, ...)
   local values, unknown = book.values, {}
-  for i = 1, select('#', ...) do
-    local name = select(i, ...)
+  for _, name in ipairs({ ... }) do
     if values[name] == nil then
       unknown[#unknown + 1] = name
     end
@@ -35,12 +34,21 @@ local function open_book(base, topic, run_id, message_id, ...)
     fetch(book, ...)
     return book
   end
-  book = { key = key, run = run_id, base = base, values = {}, changed = {} }
+  book = { key = key, run = run_id, base = base, values = {}, changed = {}, is_changed = false }
   books[key] = book
   if run_id == '' then
     fetch(book, ...)
   else
-    fetch(book, 'n', 'dead', 'held', 'leased', 'wake', 'queue', 'topic', 'bare', ...)
+    local found = redis.call('HMGET', key, 'n', 'dead', 'held', 'leased', 'wake', 'queue', 'topic',
+      'bare', ...)
+    local values = {
+      n = found[1], dead = found[2], held = found[3], leased = found[4], wake = found[5],
+      queue = found[6], topic = found[7], bare = found[8],
+    }
+    for i, name in ipairs({ ... }) do
+      values[name] = found[8 + i]
+    end
+    book.values = values
   end
   return book
 end

@@ -87,7 +87,9 @@ local function note_wake(base, at, run_id, state)
 end
 
 -- A run is owed a wake from now on.
-local function owe_wake(base, at, run_id)
+-- @deferred
+local function owe_wake(...)
+  local base, at, run_id = ...
   local state = known_run(base, run_id)
   note_wake(base, at, run_id, state)
   store_debts(base, at, run_id, state)
@@ -125,7 +127,9 @@ local function note_step(base, run_id, state, step_id, step)
 end
 
 -- A step that is not over is owed its message from now on, unless it has an outstanding one.
-local function owe_open_step(base, at, run_id, step_id)
+-- @deferred
+local function owe_open_step(...)
+  local base, at, run_id, step_id = ...
   local state = known_run(base, run_id)
   local step = is_live(base, run_id) and read_step(base, run_id, step_id)
   if step and not is_terminal(step.status) and step.owed == '-'

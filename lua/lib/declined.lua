@@ -6,12 +6,15 @@
 -- later, and until then lies in the topic's `declined` too, since when it was first postponed. A
 -- note beside it names the workers that declined it: all others may have it at once.
 
-local MAX_DECLINERS, KEPT_DECLINERS = 64, 32
+local MAX_DECLINERS = 64
+local KEPT_DECLINERS = 32
 local OFFERS = 16
 
 -- What is noted of a postponed message: since when it is one, who has declined it, by spaces, and
 -- the name of its step; nil for nothing.
-local function declined_note(book, message_id)
+-- @deferred
+local function declined_note(...)
+  local book, message_id = ...
   local field = 'declined:' .. message_id
   fetch(book, field)
   local since, decliners, step_name = string.match(get(book, field) or '', '^(%d+) ([^\n]*)\n(.*)$')
@@ -56,7 +59,9 @@ local function with_decliner(decliners, worker)
 end
 
 -- Wakes a sleeper that is none of the decliners; whether there was one.
-local function hint_another(base, topic, at, decliners)
+-- @deferred
+local function hint_another(...)
+  local base, topic, at, decliners = ...
   local sleepers = topic_key(base, topic, 'sleepers')
   for _, worker in ipairs(redis.call('ZRANGE', sleepers, later(at, -OVERDUE), '+inf', 'BYSCORE',
       'LIMIT', 0, MAX_DECLINERS + 1)) do
@@ -73,7 +78,9 @@ end
 
 -- Wakes a sleeper for one of the messages that were declined last, if there is one for which a
 -- worker sleeps that has not declined it.
-local function hint_declined(base, topic, at)
+-- @deferred
+local function hint_declined(...)
+  local base, topic, at = ...
   local declined = topic_key(base, topic, 'declined')
   for _, member in ipairs(redis.call('ZRANGE', declined, 0, OFFERS - 1, 'REV')) do
     local decliners = decliners_of(base, topic, member)
@@ -89,15 +96,14 @@ local function is_offered(base, topic, member, worker)
   return not are_too_many(decliners) and not is_among(worker, decliners)
 end
 
--- Some of the declined messages that a worker may have before their time, and whether there are
--- more to look at: those that were declined last, and some from a place on that changes (`spot`,
--- from 0 to 1), or hundreds that this worker has declined would hide one that it has not.
-local function offers(base, topic, worker, spot)
+-- Some of the declined messages, so many altogether, that a worker may have before their time, and
+-- whether there are more to look at: those that were declined last, and some from a place on that
+-- changes (`spot`, from 0 to 1), or hundreds that this worker has declined would hide one that it
+-- has not.
+-- @deferred
+local function offers(...)
+  local base, topic, worker, spot, count = ...
   local declined = topic_key(base, topic, 'declined')
-  local count = redis.call('ZCARD', declined)
-  if count == 0 then
-    return {}, false
-  end
   local found = redis.call('ZRANGE', declined, 0, OFFERS - 1, 'REV')
   local rest = count - #found
   if rest > 0 then

@@ -3,6 +3,10 @@
 
 -- User text as a part of a key: everything but letters, digits and `_.-` becomes %XX.
 local function escape(text)
+  -- Ids as Worlds make them are plain: a function for each call is a third of what this takes.
+  if not string.find(text, '[^A-Za-z0-9_.-]') then
+    return text
+  end
   return (string.gsub(text, '[^A-Za-z0-9_.-]', function(character)
     return string.format('%%%02X', string.byte(character))
   end))

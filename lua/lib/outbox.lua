@@ -38,26 +38,19 @@ local function unpack_outbox(outbox)
   return message, topic, delivery
 end
 
--- What an earlier run of the same request has sent, and whether it has ended the delivery.
-local function carried(base, topic, message, delivery)
-  local sent = ''
-  if message then
-    local bare = is_bare(base, message.run)
-    message.topic = topic
-    local book = open_for(base, topic, message)
-    local id = read_message(book, message.id) and message.id
-      or standing(base, topic, book, message, bare)
-    -- Without any it was done meanwhile.
-    sent = id or is_of_closed_step(base, message) and '' or message.id
+-- What the answer of an event says of what came along: the id of the message that stands for the
+-- one that it sends, empty for none; behind it, where the event ends a delivery, `/acked`, or
+-- `/lost` when its lease was lost.
+local function told(sent, delivery, ended)
+  if delivery then
+    return sent .. (ended and '/acked' or '/lost')
   end
-  return sent, delivery and not is_stored(
-    open_message(base, delivery.topic, delivery.run, delivery.id), delivery.id)
+  return sent
 end
 
--- Sends the message at a time, under its delay, and ends the delivery; without a time, finds what
--- an earlier run of the same request has done. The step of this run and id, if any, is as it is
--- given. Returns what the event's answer says of it; and whether the message is a new replay that
--- is due now.
+-- Sends the message at a time, under its delay, and ends the delivery. The step of this run and id,
+-- if any, is as it is given. Returns what the event's answer says of it; and whether the message is
+-- a new replay that is due now.
 --
 -- The order matters, as it does in queue/ack: what the delivery holds is free before the message
 -- takes it.
@@ -67,34 +60,48 @@ local function carry(...)
   local message, topic, delivery = unpack_outbox(outbox)
   local sent, wakes = '', false
   local ended, book
-  if at then
-    if delivery then
-      ended, book = take_delivery(base, delivery.topic, delivery.run, delivery.id,
-        delivery.receipt)
-    end
-    if message then
-      message.due_at = later(at, message.delay)
-      local is_its = message.step == step_id and message.run == run_id
-      sent, wakes = push(base, topic, at, message, is_its and step or nil)
-      sent = sent or ''
-    end
-    if ended then
-      local is_over = step and is_terminal(step.status) and book.run == run_id
-      close_delivery(base, at, book, ended, is_over and step_id or nil)
-    end
-  else
-    sent, ended = carried(base, topic, message, delivery)
+  if delivery then
+    ended, book = take_delivery(base, delivery.topic, delivery.run, delivery.id, delivery.receipt)
+  end
+  if message then
+    message.due_at = later(at, message.delay)
+    local is_its = message.step == step_id and message.run == run_id
+    sent, wakes = push(base, topic, at, message, is_its and step or nil)
+    sent = sent or ''
+  end
+  if ended then
+    local is_over = step and is_terminal(step.status) and book.run == run_id
+    close_delivery(base, at, book, ended, is_over and step_id or nil)
   end
   store_books()
-  if delivery then
-    sent = sent .. (ended and '/acked' or '/lost')
-  end
-  return sent, wakes
+  return told(sent, delivery, ended), wakes
 end
 
--- Does what an event brings along, if anything. Returns the id of the message that stands for the
--- one that it sends, empty for none, also when its step is over; behind it, where the event ends a
--- delivery, `/acked`, or `/lost` when its lease was lost; and whether the message is a new replay
+-- What an earlier run of the same request has sent, and whether it has ended the delivery.
+-- @deferred
+local function carried(...)
+  local base, outbox = ...
+  local message, topic, delivery = unpack_outbox(outbox)
+  local sent, ended = '', false
+  if message then
+    local bare = is_bare(base, message.run)
+    message.topic = topic
+    local book = open_for(base, topic, message)
+    local id = read_message(book, message.id) and message.id
+      or standing(base, topic, book, message, bare)
+    -- Without any it was done meanwhile.
+    sent = id or is_of_closed_step(base, message) and '' or message.id
+  end
+  if delivery then
+    local book = open_message(base, delivery.topic, delivery.run, delivery.id)
+    ended = not is_stored(book, delivery.id)
+  end
+  store_books()
+  return told(sent, delivery, ended)
+end
+
+-- Does what an event brings along, if anything. Returns what its answer says of that, empty for
+-- nothing, and of a message also when its step is over; and whether the message is a new replay
 -- that is due now. An event of a step gives that as it is by now.
 local function send_along(base, at, outbox, run_id, step_id, step)
   if outbox == '' then
@@ -115,5 +122,8 @@ end
 
 -- The same for an event that an earlier run of the same request has written.
 local function sent_along(base, outbox)
-  return outbox == '' and '' or (carry(base, outbox))
+  if outbox == '' then
+    return ''
+  end
+  return carried(base, outbox)
 end

@@ -22,6 +22,13 @@
 -- The record may be gone, evicted or deleted by hand, while the message still lies in a set.
 -- Whoever meets it takes it out, and goes on; the sweeper sets the book right (queue/mend).
 
+-- Whether a run that is not there was removed just now.
+-- @deferred
+local function was_removed(...)
+  local base, run_id = ...
+  return is_removing(base, run_id) and true or false
+end
+
 -- Whether nothing of a run's messages is shown but what they are (contract, section 5, run
 -- retention): its user data is deleted, or it was removed just now.
 local function is_bare(base, run_id)
@@ -29,8 +36,10 @@ local function is_bare(base, run_id)
     return false
   end
   local state = known_run(base, run_id)
-  return state.expired_at and true or not state.status and is_removing(base, run_id) and true
-    or false
+  if state.status then
+    return state.expired_at and true or false
+  end
+  return was_removed(base, run_id)
 end
 
 -- The name of the step of a message, empty for none: it is shown in place of its content.
@@ -117,7 +126,9 @@ end
 
 -- The message that a book names in a place that was looked at, unless its record is gone: then
 -- nothing would ever take its place again.
-local function named(base, book, place)
+-- @deferred
+local function named(...)
+  local base, book, place = ...
   local message_id = get(book, place)
   if not message_id then
     return nil
@@ -138,7 +149,9 @@ end
 
 -- A further wake is the present one only where nothing would tell them apart: of a run whose user
 -- data is deleted, nobody is shown the headers, whether they are stored still or not.
-local function absorbs(book, wake_id, message, bare)
+-- @deferred
+local function absorbs(...)
+  local book, wake_id, message, bare = ...
   local wake = find_message(book, wake_id)
   if not wake or wake.topic ~= message.topic then
     return false
@@ -159,7 +172,11 @@ end
 -- The outstanding message that has an idempotency key, nil for none.
 local function holder_of(base, topic, book, key)
   if book.run ~= '' then
-    return named(base, book, key_field(topic, key))
+    local place = key_field(topic, key)
+    if get(book, place) then
+      return named(base, book, place)
+    end
+    return nil
   end
   local holder = redis.call('GET', idempotency_key(base, topic, key))
   return holder and is_stored(open_message(base, topic, '', holder), holder) and holder or nil
@@ -183,10 +200,14 @@ local function standing(base, topic, book, message, bare)
   if holder then
     return holder
   elseif message.kind == 'step' then
-    return named(base, book, 'step:' .. message.step)
+    if get(book, 'step:' .. message.step) then
+      return named(base, book, 'step:' .. message.step)
+    end
   elseif message.kind == 'wake' then
     local wake = get(book, 'wake')
-    return wake and absorbs(book, wake, message, bare) and wake or nil
+    if wake and absorbs(book, wake, message, bare) then
+      return wake
+    end
   end
 end
 
@@ -327,7 +348,9 @@ local function settle(base, book, message)
 end
 
 -- The book of a run that is over lives as long as messages or dead letters of it.
-local function forget_book(book)
+-- @deferred
+local function forget_book(...)
+  local book = ...
   if count_of(book, 'n') <= 0 and count_of(book, 'dead') <= 0 then
     delete_book(book)
   end

@@ -14,11 +14,19 @@
 
 local OVERDUE, FORGOTTEN_AT_ONCE = 1000, 1000
 
--- The sleeper that would look first, taken out: itself and its look; empty when there is none.
--- Those that are overdue are forgotten.
-local function take_first(sleepers, at)
-  local first = redis.call('ZPOPMIN', sleepers)
-  if first[1] and tonumber(first[2]) + OVERDUE < tonumber(at) then
+-- Tells a worker to look; whether that was possible. Who may not publish wakes nobody, and must not
+-- keep those who may from it.
+local function tell(base, topic, worker)
+  local reply = redis.pcall('PUBLISH', worker_channel(base, topic, worker), '')
+  return type(reply) ~= 'table' or not reply.err
+end
+
+-- Wakes the sleeper that would look first, which was taken out: itself and its look. Those that are
+-- overdue are forgotten.
+-- @deferred
+local function wake_first(...)
+  local base, topic, at, sleepers, first = ...
+  if tonumber(first[2]) + OVERDUE < tonumber(at) then
     repeat
       local gone = redis.call('ZRANGE', sleepers, '-inf', '(' .. later(at, -OVERDUE), 'BYSCORE',
         'LIMIT', 0, FORGOTTEN_AT_ONCE)
@@ -28,27 +36,24 @@ local function take_first(sleepers, at)
     until #gone < FORGOTTEN_AT_ONCE
     first = redis.call('ZPOPMIN', sleepers)
   end
-  return first
-end
-
--- Tells a worker to look; whether that was possible. Who may not publish wakes nobody, and must not
--- keep those who may from it.
-local function tell(base, topic, worker)
-  local reply = redis.pcall('PUBLISH', worker_channel(base, topic, worker), '')
-  return type(reply) ~= 'table' or not reply.err
-end
-
--- Wakes one sleeper, if there is one.
-local function hint(base, topic, at)
-  local sleepers = topic_key(base, topic, 'sleepers')
-  local first = take_first(sleepers, at)
   if first[1] and not tell(base, topic, first[1]) then
     redis.pcall('ZADD', sleepers, first[2], first[1])
   end
 end
 
+-- Wakes one sleeper, if there is one.
+local function hint(base, topic, at)
+  local sleepers = topic_key(base, topic, 'sleepers')
+  local first = redis.call('ZPOPMIN', sleepers)
+  if first[1] then
+    wake_first(base, topic, at, sleepers, first)
+  end
+end
+
 -- The first sleeper that looks again by itself, leaving out a worker: when.
-local function next_look(base, topic, at, but)
+-- @deferred
+local function next_look(...)
+  local base, topic, at, but = ...
   local sleepers = topic_key(base, topic, 'sleepers')
   local looks = redis.call('ZRANGE', sleepers, later(at, -OVERDUE), '+inf', 'BYSCORE',
     'LIMIT', 0, 2, 'WITHSCORES')
@@ -70,9 +75,12 @@ end
 -- Tells of a message: one that is due now wakes a sleeper, and so does one that comes before any of
 -- them looks again.
 local function announce(base, topic, at, due_at)
-  local is_due = tonumber(due_at) <= tonumber(at)
-  local look = not is_due and next_look(base, topic, at)
-  if is_due or look and tonumber(due_at) < tonumber(look) then
+  local is_near = tonumber(due_at) <= tonumber(at)
+  if not is_near then
+    local look = next_look(base, topic, at)
+    is_near = look and tonumber(due_at) < tonumber(look)
+  end
+  if is_near then
     hint(base, topic, at)
   end
 end
@@ -80,7 +88,9 @@ end
 -- Lets a worker sleep that has found nothing more: until a message wakes it, or for `look` ms. Of
 -- what comes in that time, at `upcoming`, it takes care if nobody else looks before.
 -- Returns until when; empty when the server takes no writes now.
-local function sleep(base, topic, at, worker, look, upcoming)
+-- @deferred
+local function sleep(...)
+  local base, topic, at, worker, look, upcoming = ...
   local ends = later(at, look)
   if upcoming ~= '' and tonumber(upcoming) < tonumber(ends) then
     local other = next_look(base, topic, at, worker)
@@ -94,7 +104,9 @@ end
 
 -- Lets a worker sleep no longer. Another one is told of what is due, or comes before any of them
 -- looks again, at `upcoming`.
-local function leave(base, topic, at, worker, upcoming)
+-- @deferred
+local function leave(...)
+  local base, topic, at, worker, upcoming = ...
   redis.call('ZREM', topic_key(base, topic, 'sleepers'), worker)
   if upcoming ~= '' then
     announce(base, topic, at, upcoming)

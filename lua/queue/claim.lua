@@ -28,12 +28,15 @@ local SCANNED_ON_RESEND, READ_AT_ONCE = 5000, 32
 -- A leased message as its reader gets it.
 local function row_of(book, message)
   local bare = get(book, 'bare')
-  local note = message.postponed ~= '0' and declined_note(book, message.id)
-  local envelope, name = message.envelope, ''
+  local envelope, name, since = message.envelope, '', ''
+  if message.postponed ~= '0' then
+    local note = declined_note(book, message.id)
+    since = note and note.since or ''
+  end
   if bare then
     envelope, name = bare_envelope(message), name_of_step(base, message)
   end
-  return { message.id, message.run, envelope, pack_state(message), note and note.since or '', name }
+  return { message.id, message.run, envelope, pack_state(message), since, name }
 end
 
 -- So that a claim that is sent again answers in the same order.
@@ -162,7 +165,10 @@ local function decide(member, holds)
     dropped[#dropped + 1] = member
     return
   end
-  local waits = message.is_replay and serialize ~= '' and named(base, book, 'leased')
+  local waits = message.is_replay and serialize ~= '' and get(book, 'leased')
+  if waits then
+    waits = named(base, book, 'leased')
+  end
   if not waits then
     lease_message(book, message, member)
   elseif holds then
@@ -188,8 +194,11 @@ end
 -- Walks by those that others have declined, which are due, too, some time. Whether it has leased
 -- some, and there are more.
 local function walk_by_declined()
-  local offered, are_more = offers(base, topic, worker, spot)
-  local count = #messages
+  local total, count = redis.call('ZCARD', declined), #messages
+  if total == 0 then
+    return false
+  end
+  local offered, are_more = offers(base, topic, worker, spot, total)
   for _, member in ipairs(offered) do
     if #messages == wanted or is_over_budget then
       break

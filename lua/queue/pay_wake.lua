@@ -55,8 +55,9 @@ end
 local book = open_run(base, run_id)
 if count_of(book, 'dead') > 0 then
   return look_again(LONG)
-elseif named(base, book, 'wake') or named(base, book, 'leased')
-  or redis.call('EXISTS', held) == 1 or has_replay(at) then
+end
+local is_named = named(base, book, 'wake') or named(base, book, 'leased')
+if is_named or redis.call('EXISTS', held) == 1 or has_replay(at) then
   store_books()
   return look_again(interval)
 end

@@ -18,7 +18,10 @@ if count < tonumber(limit) then
   count = count + redis.call('ZCOUNT', leased, '-inf', at)
 end
 if count < tonumber(limit) then
-  count = count + #offers(base, topic, worker, spot)
+  local declined_count = redis.call('ZCARD', topic_key(base, topic, 'declined'))
+  if declined_count > 0 then
+    count = count + #offers(base, topic, worker, spot, declined_count)
+  end
 end
 local upcoming = next_time(due, leased)
 local asleep_until = ''

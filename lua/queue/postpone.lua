@@ -21,8 +21,11 @@ end
 local at = now()
 local due_at = later(at, delay)
 local worker = worker_of(receipt)
-local note = message.postponed ~= '0' and declined_note(book, message_id)
-local since, before = note and note.since or at, note and note.decliners or ''
+local since, before = at, ''
+if message.postponed ~= '0' then
+  local note = declined_note(book, message_id)
+  since, before = note and note.since or at, note and note.decliners or ''
+end
 local decliners = with_decliner(before, worker)
 -- Who may have it now, and might not before: all others, unless it is as it was.
 local is_open = not is_among(worker, before) or are_too_many(before)

@@ -316,11 +316,8 @@ RULES: Final[dict[str, Mutant]] = {
     "the sweeper wakes a run beside its leased replay": mutant(
         "queue/pay_wake",
         (
-            (
-                "elseif named(base, book, 'wake') or named(base, book, 'leased')\n"
-                "  or redis.call('EXISTS', held) == 1 or has_replay(at) then"
-            ),
-            "elseif false then",
+            "if is_named or redis.call('EXISTS', held) == 1 or has_replay(at) then",
+            "if false then",
         ),
         favoured=("sweep", "extend", "change_step"),
         seed=8,
