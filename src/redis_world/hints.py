@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -30,6 +31,11 @@ _DENIED_SECONDS: Final = 60.0
 """How long a user without rights on channels waits before it asks again."""
 _CONFIRM_SECONDS: Final = 1.0
 """How long a subscriber waits for the server's confirmation before it goes on without."""
+
+_SELDOM_SECONDS: Final = 5.0
+"""How long a waiter rests whose subscription stands: a single notification may be lost."""
+_LOOKS_PER_SECOND: Final = 200
+"""How often the waiters of a loop may look all together, as long as their subscriptions stand."""
 
 _SOURCE: Final = "notifications"
 """What its outages are reported as."""
@@ -133,6 +139,7 @@ class HintHub:
         self._task: asyncio.Task[None] | None = None
         self._subscriber: Subscriber | None = None
         self._waiters: dict[bytes, set[Subscription]] = {}
+        self._waiting = 0
         # Channel -> whether the subscription stands on the server.
         self._confirmed: dict[bytes, asyncio.Event] = {}
         self._present: set[bytes] = set()
@@ -161,6 +168,7 @@ class HintHub:
         names = [channel.encode() for channel in channels]
         confirmed = [self._confirmed.setdefault(name, asyncio.Event()) for name in names]
         subscription = Subscription(confirmed, hears_losses=hears_losses)
+        self._waiting += 1
         try:
             for name in names:
                 self._waiters.setdefault(name, set()).add(subscription)
@@ -174,9 +182,26 @@ class HintHub:
                             await event.wait()
             yield subscription
         finally:
+            self._waiting -= 1
             for name in names:
                 self._leave(name, subscription)
             self._follow(names)
+
+    def rest(self, subscription: Subscription, seconds: float) -> float:
+        """How long a waiter rests between two looks, where nothing wakes it, in seconds.
+
+        Where its subscription stands that is seldom, and the more waiters there are the less
+        often: ten thousand that look every second would keep a processor busy with nothing. They
+        don't look all at once.
+
+        Args:
+            subscription: one that hears losses.
+            seconds: how long it rests without a subscription.
+        """
+        if not subscription.is_confirmed:
+            return seconds
+        seldom = max(_SELDOM_SECONDS, self._waiting / _LOOKS_PER_SECOND)
+        return seldom * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
 
     def _leave(self, name: bytes, subscription: Subscription) -> None:
         waiters = self._waiters.get(name, set())

@@ -55,8 +55,6 @@ _STATUSES: Final[tuple[str, ...]] = get_args(RunStatus)
 MAX_CANCELLED: Final = 500
 _LOOK_SECONDS: Final = 1.0
 """How often a waiter polls while it has no subscription."""
-_SELDOM_SECONDS: Final = 5.0
-"""How often it polls while it has one: a single notification may be lost."""
 
 
 class Runs:
@@ -289,12 +287,13 @@ class Runs:
 
     async def _wait_for_end(self, run_id: str) -> None:
         channel = self._connection.partitions.of(run_id).of_run(run_id).done
-        async with self._connection.hub.subscribe(channel) as hints:
+        hub = self._connection.hub
+        async with hub.subscribe(channel, hears_losses=True) as hints:
             while True:
                 with contextlib.suppress(WorldUnavailableError):
                     if await self._is_over(run_id):
                         return
-                await hints.wait(_SELDOM_SECONDS if hints.is_confirmed else _LOOK_SECONDS)
+                await hints.wait(hub.rest(hints, _LOOK_SECONDS))
 
 
 def _check_cancellation(ids: Sequence[str], reason: str | None, limit: int) -> str | None:

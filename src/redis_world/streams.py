@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 _READ_CHUNKS: Final = 64
 """Chunks of one round trip of a live reader."""
 _LOOK_SECONDS: Final = 1.0
-"""How often a live reader polls: a notification may be lost."""
+"""How often a live reader polls that has no subscription."""
 _MAX_CHUNKS: Final = 5_000
 """Chunks of one write: the server does nothing else meanwhile."""
 
@@ -207,10 +207,11 @@ class Streams:
                 if hints is None:
                     # Whoever is there to the end needs none. Nobody tells of what came before it:
                     # that the next look finds.
-                    subscribed = self._connection.hub.subscribe(stream)
+                    hub = self._connection.hub
+                    subscribed = hub.subscribe(stream, hears_losses=True)
                     hints = await stack.enter_async_context(subscribed)
                 else:
-                    await hints.wait(_LOOK_SECONDS)
+                    await hints.wait(hub.rest(hints, _LOOK_SECONDS))
 
     async def list(self, run_id: str) -> list[str]:
         """The names of all streams of a run, sorted."""

@@ -23,9 +23,10 @@ import redis_world.streams
 from redis_world import RedisWorld
 from redis_world.connection.blocking import BlockingServer
 from redis_world.connection.subscriber import open_subscriber
-from redis_world.hints import Hear, Subscriber
+from redis_world.hints import Hear, Subscriber, Subscription
 from redis_world.testing import cutting_proxy
 from support.backends import Backend, channels
+from support.commandstats import Counts
 from support.hearing import noting
 from support.until import until
 
@@ -134,6 +135,7 @@ def stream_key(world: RedisWorld, name: str = "s") -> str:
 def on_hints_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers hardly ever look by themselves."""
     monkeypatch.setattr(redis_world.streams, "_LOOK_SECONDS", NEVER)
+    monkeypatch.setattr(redis_world.hints, "_SELDOM_SECONDS", NEVER)
 
 
 # -- where a reader begins and ends ---------------------------------------------------------
@@ -476,6 +478,7 @@ async def test_a_reader_outlives_a_server_that_does_not_answer(
     real_backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_world.streams, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(redis_world.hints, "_SELDOM_SECONDS", 0.05)
     async with real_backend.world(socket_timeout=0.2) as world:
         await world.streams.write(RUN, "s", b"a")
         async with reading(world) as reader:
@@ -568,3 +571,38 @@ def _client(world: RedisWorld) -> redis.Redis:
     # Of a cluster one that may look at everything.
     address = world.connection._source._place.url.rpartition("@")[2]
     return cast(redis.Redis, redis.RedisCluster.from_url(f"redis://{address}"))
+
+
+# -- what readers cost that wait -------------------------------------------------------------
+
+
+async def test_readers_that_wait_look_seldom(real_backend: Backend) -> None:
+    """Counted on the server: as long as their subscriptions stand they wait to be told."""
+    async with real_backend.world() as world, contextlib.AsyncExitStack() as stack:
+        readers = [await stack.enter_async_context(reading(world, f"s{n}")) for n in range(50)]
+        with contextlib.closing(real_backend.client()) as client:
+            await until(lambda: channels(client) == len(readers))
+            # The look behind each subscription.
+            await asyncio.sleep(0.5)
+            counts = Counts(client)
+            await asyncio.sleep(2.0)
+            assert counts.commands()["xrange"] == 0
+        for n, reader in enumerate(readers):
+            await world.streams.write(RUN, f"s{n}", b"a")
+            await reader.has(b"a")
+
+
+async def test_the_more_wait_the_less_often_they_look(world: RedisWorld) -> None:
+    await world.open()
+    hub = world.connection.hub
+    channel = stream_key(world)
+    async with hub.subscribe(channel, hears_losses=True) as one:
+        await until(lambda: one.is_confirmed)
+        assert {3.7 <= hub.rest(one, 1.0) <= 6.3 for _ in range(100)} == {True}
+        assert len({hub.rest(one, 1.0) for _ in range(10)}) > 1
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(10_000):
+                await stack.enter_async_context(hub.subscribe(channel))
+            assert {37.4 <= hub.rest(one, 1.0) <= 62.6 for _ in range(100)} == {True}
+        assert hub.rest(one, 1.0) <= 6.3
+    assert hub.rest(Subscription([asyncio.Event()]), 1.0) == 1.0

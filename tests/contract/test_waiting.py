@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from redis_world import RedisWorld, runs
+from redis_world import RedisWorld, hints, runs
 from redis_world.connection import Connection
 from redis_world.errors import RunNotFoundError, WorldUnavailableError
 from redis_world.hints import HintHub, Subscription
@@ -33,7 +33,7 @@ LONG = 100.0
 def only_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiters look when they are told to, and not by themselves."""
     monkeypatch.setattr(runs, "_LOOK_SECONDS", LONG)
-    monkeypatch.setattr(runs, "_SELDOM_SECONDS", LONG)
+    monkeypatch.setattr(hints, "_SELDOM_SECONDS", LONG)
 
 
 @pytest.fixture
@@ -115,9 +115,11 @@ async def test_a_run_that_ends_while_the_waiter_subscribes(
     original = HintHub.subscribe
 
     @contextlib.asynccontextmanager
-    async def subscribe(self: HintHub, channel: str) -> AsyncGenerator[Subscription, None]:
+    async def subscribe(
+        self: HintHub, channel: str, **options: bool
+    ) -> AsyncGenerator[Subscription, None]:
         await write(world, run_id, run_ended("completed"))
-        async with original(self, channel) as subscription:
+        async with original(self, channel, **options) as subscription:
             yield subscription
 
     monkeypatch.setattr(HintHub, "subscribe", subscribe)
