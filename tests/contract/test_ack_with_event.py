@@ -20,6 +20,7 @@ from support.events_in_a_run import EVENTS as EVENTS_IN_A_RUN
 from support.losing import comparable, ids_in_order, keys_of  # noqa: F401 - a fixture
 from support.marks import slow
 from support.queue_tools import NAME, TOPIC, claim_one, content, health_check, send, step, wake
+from support.simulation_network import Network
 
 pytestmark = pytest.mark.large
 
@@ -255,3 +256,26 @@ async def test_a_run_that_begins_ends_no_delivery_of_another(world: RedisWorld) 
     with pytest.raises(InvalidEventError, match="ack is a message of run"):
         await world.events.create(None, e.run_created(), ack=message)
     assert await world.queue.ack(message)
+
+
+# Contract: 1.rivals
+@pytest.mark.parametrize("lost", [False, True], ids=["its own", "another's by now"])
+async def test_an_event_whose_reply_was_lost_says_what_it_did(
+    clocked: Clocked, lost: bool
+) -> None:
+    world, clock = clocked
+    run_id = await e.new_run(world)
+    sent = await send(world, wake(run_id))
+    message = await claim_one(world, lease=LEASE)
+    if lost:
+        await clock.advance(2 * LEASE)
+        assert (await claim_one(world)).message_id == sent
+    network = Network(world.connection._library, lambda _: None)
+    with network.installed():
+        network.plan(["reply"])
+        done = await world.events.create(run_id, e.attr_set({"k": "v"}), ack=message)
+    assert network.lost == 1
+    assert done.acked is not lost
+    assert (await e.log_types(world, run_id)).count("attr_set") == 1
+    assert (await world.queue.stats(TOPIC)).leased == lost
+    await check_invariants(world)
