@@ -199,7 +199,7 @@ async def _delay(world: RedisWorld, client: Redis, count: int) -> None:
     score = client.zscore(due, f"{first}/")
     assert score is not None
     copy = client.register_script(_COPY_MESSAGE)
-    head = [keys.message(TOPIC, first), keys.message(TOPIC, ""), due, score, first]
+    head = [keys.message(TOPIC, first), keys.message(TOPIC, ""), due, str(score), first]
     ids = [f"msg_{ULID()}" for _ in range(count - 1)]
     for at in range(0, len(ids), _COPIED_AT_ONCE):
         copy(args=[*head, *ids[at : at + _COPIED_AT_ONCE]])
