@@ -37,8 +37,5 @@ step.error_slot = keeps and slot or '-' .. slot
 remember_attempt(ops, op, slot, step, is_terminal(state.status))
 local record = record_of(step)
 store_run(base, at, run, run_id, state, slot, 'step:' .. correlation_id, record)
-local sent = ''
-if outbox ~= '' then
-  sent = send_along(base, at, outbox, run_id, correlation_id, step)
-end
+local sent = send_along(base, at, outbox, run_id, correlation_id, step)
 return step_reply(events, state, step, record, slot, at, sent, resolve_data)

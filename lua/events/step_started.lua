@@ -80,8 +80,5 @@ end
 if not is_first then
   remember_attempt(ops, op, slot, step)
 end
-local sent = ''
-if outbox ~= '' then
-  sent = send_along(base, at, outbox, run_id, correlation_id, step)
-end
+local sent = send_along(base, at, outbox, run_id, correlation_id, step)
 return step_reply(events, state, step, record, slot, at, sent, resolve_data)
