@@ -898,10 +898,9 @@ class Queue:
 
     async def _return_changed(self, lease: _Lease) -> None:
         """Release a message that is another one than was claimed: it comes again as it is now."""
-        keys, args = self._lease_call(lease, ("leased",), {"op": new_request_id()})
         # Without its server it is left to its lease.
         with contextlib.suppress(WorldError):
-            await self._connection.call("queue/release", keys, args)
+            await self._on_lease("queue/release", lease, ("leased",), {"op": new_request_id()})
 
     async def _fail_unreadable(self, lease: _Lease, error: WorldError) -> None:
         """Log that a claimed message can't be read, and end the attempt."""
