@@ -84,13 +84,8 @@ local function carried(...)
   local message, topic, delivery = unpack_outbox(outbox)
   local sent, ended = '', false
   if message then
-    local bare = is_bare(base, message.run)
-    message.topic = topic
-    local book = open_for(base, topic, message)
-    local id = read_message(book, message.id) and message.id
-      or standing(base, topic, book, message, bare)
     -- Without any it was done meanwhile.
-    sent = id or is_of_closed_step(base, message) and '' or message.id
+    sent = look_for(base, topic, message) or is_of_closed_step(base, message) and '' or message.id
   end
   if delivery then
     local book = open_message(base, delivery.topic, delivery.run, delivery.id)

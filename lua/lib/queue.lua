@@ -211,6 +211,16 @@ local function standing(base, topic, book, message, bare)
   end
 end
 
+-- What is there for a message that is sent: the id of the one that stands for it, which is itself
+-- when its request is sent again, for ids are made once; its book, and whether it is bare.
+local function look_for(base, topic, message)
+  message.topic = topic
+  local bare, book = is_bare(base, message.run), open_for(base, topic, message)
+  local holder = read_message(book, message.id) and message.id
+    or standing(base, topic, book, message, bare)
+  return holder, book, bare
+end
+
 -- Whether a message is of a step that needs none any more; and the step, if any, which an event
 -- may know already.
 local function is_of_closed_step(base, message, known_step)
@@ -314,12 +324,7 @@ end
 -- @deferred
 local function push(...)
   local base, topic, at, message, known_step = ...
-  message.topic = topic
-  local bare = is_bare(base, message.run)
-  local book = open_for(base, topic, message)
-  -- Itself, when its request is sent again: ids are made once.
-  local holder = read_message(book, message.id) and message.id
-    or standing(base, topic, book, message, bare)
+  local holder, book, bare = look_for(base, topic, message)
   if holder then
     return holder
   end

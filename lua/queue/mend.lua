@@ -12,9 +12,9 @@
 -- @include lib/later
 -- @include lib/queue
 -- @include lib/request
+-- @include lib/rescue
 
 local AT_ONCE, COUNTED_FIELDS = 500, 4000
-local LONG = 60 * 60 * 1000
 
 local gone = {}
 

@@ -8,15 +8,6 @@ from support.simulation_mutants import Mutant, mutant
 
 __all__ = ["RESENDS"]
 
-_STANDING: Final = (
-    "standing(base, topic, book, message, bare)\n"
-    "  if holder then\n"
-    "    return holder\n"
-    "  end\n"
-    "  local is_closed"
-)
-"""How `push` goes on, which is not the only one to ask for what stands for a message."""
-
 RESENDS: Final[dict[str, Mutant]] = {
     "a claim that is sent again is another claim": mutant(
         "queue/claim",
@@ -58,8 +49,8 @@ RESENDS: Final[dict[str, Mutant]] = {
     "a send that is sent again is another send": mutant(
         "lib/queue",
         (
-            f"read_message(book, message.id) and message.id\n    or {_STANDING}",
-            _STANDING,
+            "read_message(book, message.id) and message.id\n    or standing(",
+            "standing(",
         ),
         seed=2,
         operations=20,
