@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, Final
 from unittest.mock import patch
 
+from crew import at_work
 from peers.programs.talking import serve
 from ulid import ULID
 from vercel.workflow import start
@@ -21,8 +22,6 @@ from redis_world.models import EventResult
 from redis_world.vercel import use_redis_world
 
 PATIENCE: Final = 120.0
-CONCURRENCY: Final = 64
-"""Of each worker."""
 PAUSE: Final = 0.02
 """Seconds after which a hook is resumed: its replay has ended by then, as it has in practice."""
 
@@ -106,16 +105,9 @@ async def main(url: str, workers: int, partitions: int) -> None:
             stored = len(output)
         return {"seconds": seconds, "cpu": cpu, "done": done, "stored": stored}
 
-    crew = [adapter.worker(concurrency=CONCURRENCY) for _ in range(workers)]
-    working = [asyncio.create_task(worker.run()) for worker in crew]
-    try:
+    async with at_work(adapter, workers):
         with hooks.watched():
             await serve(answer)
-    finally:
-        for worker in crew:
-            worker.stop()
-        await asyncio.gather(*working)
-        await adapter.aclose()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import redis.asyncio
+from crew import at_work
 from peers.programs.talking import serve
 from vercel.workflow import start
 
@@ -20,8 +21,6 @@ from redis_world.lua import default_library
 from redis_world.vercel import use_redis_world
 
 PATIENCE: Final = 60.0
-CONCURRENCY: Final = 64
-"""Of each worker."""
 
 
 @contextmanager
@@ -69,15 +68,8 @@ async def main(url: str, workers: int, partitions: int) -> None:
         seconds, cpu = time.perf_counter() - begun, time.process_time() - used
         return {"seconds": seconds, "cpu": cpu, "round_trips": dict(seen)}
 
-    crew = [adapter.worker(concurrency=CONCURRENCY) for _ in range(workers)]
-    working = [asyncio.create_task(worker.run()) for worker in crew]
-    try:
+    async with at_work(adapter, workers):
         await serve(answer)
-    finally:
-        for worker in crew:
-            worker.stop()
-        await asyncio.gather(*working)
-        await adapter.aclose()
 
 
 if __name__ == "__main__":
