@@ -36,6 +36,7 @@ from support.events import (
     step_completed,
     write,
 )
+from support.ports import reserved_port
 from support.private_servers import needing, private_server
 from support.sdk import kept_modules, kept_world
 
@@ -385,11 +386,12 @@ class TestTrouble:
     @pytest.mark.parametrize("kind", ["redis", "redis+cluster", "redis+sentinel"])
     def test_nobody_is_there(self, check: Callable[..., None], kind: str) -> None:
         tail = "/orders" if kind == "redis+sentinel" else ""
-        check(
-            f"{kind}://user:{PASSWORD}@127.0.0.1:{free_port()}{tail}",
-            "s it running, and is the URL correct?",
-            all_of_them=True,
-        )
+        with reserved_port() as port:
+            check(
+                f"{kind}://user:{PASSWORD}@127.0.0.1:{port}{tail}",
+                "s it running, and is the URL correct?",
+                all_of_them=True,
+            )
 
     @pytest.mark.parametrize("kind", ["redis", "redis+cluster", "redis+sentinel", "rediss"])
     @pytest.mark.parametrize(

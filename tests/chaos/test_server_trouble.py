@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -40,10 +40,10 @@ from redis_world.testing import (
     check_invariants,
     cutting_proxy,
 )
-from redis_world.testing.ports import free_port
 from redis_world.testing.servers import ServerKind
 from redis_world.worker import Worker
 from support import events as e
+from support.ports import reserved_port
 from support.private_servers import private_server
 from support.queue_tools import TOPIC, content, outcome, send
 from support.trouble import Again, Load, all_chunks
@@ -194,9 +194,10 @@ async def test_all_connections_are_killed_again_and_again(
 
 
 @pytest.fixture
-def port() -> int:
+def port() -> Iterator[int]:
     """A port for servers that come one after another."""
-    return free_port()
+    with reserved_port() as port:
+        yield port
 
 
 class Restarts:

@@ -15,9 +15,9 @@ from redis_world import RedisWorld
 from redis_world.config import WorldConfig
 from redis_world.errors import ConfigurationError, WorldUnavailableError
 from redis_world.testing import Server
-from redis_world.testing.ports import free_port
 from support.backends import Backend
 from support.events import new_run, run_created
+from support.ports import reserved_port
 from support.private_servers import ONE, private_server
 from support.resp import Reply, fake_server, healthy
 
@@ -215,16 +215,20 @@ def test_clients_that_decode_are_refused() -> None:
 
 
 async def test_a_server_that_is_not_there() -> None:
-    port = free_port()
-    world = RedisWorld(f"redis://user:{PASSWORD}@127.0.0.1:{port}/0")
-    for call in (world.open, world.runs.list, lambda: world.events.create(None, run_created())):
-        with pytest.raises(WorldUnavailableError) as caught:
-            await call()
-        text = str(caught.value)
-        assert f"127.0.0.1:{port}" in text
-        assert "is it running" in text, "says what to look at"
-        assert PASSWORD not in text
-    await world.aclose()
+    with reserved_port() as port:
+        world = RedisWorld(f"redis://user:{PASSWORD}@127.0.0.1:{port}/0")
+        for call in (
+            world.open,
+            world.runs.list,
+            lambda: world.events.create(None, run_created()),
+        ):
+            with pytest.raises(WorldUnavailableError) as caught:
+                await call()
+            text = str(caught.value)
+            assert f"127.0.0.1:{port}" in text
+            assert "is it running" in text, "says what to look at"
+            assert PASSWORD not in text
+        await world.aclose()
 
 
 async def test_a_socket_that_is_not_there(tmp_path: Path) -> None:

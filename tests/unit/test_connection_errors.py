@@ -28,6 +28,7 @@ from redis_world.testing.servers import _find
 from support.command_line import environment
 from support.events import new_run, run_created, step_created
 from support.marks import slow
+from support.ports import reserved_port
 from support.private_servers import any_kind, needing
 from support.resp import Reply, fake_server, healthy
 from support.tls import PAST, Authority, listener, tls_proxy
@@ -113,7 +114,7 @@ def places(
             "cluster node": enter(redis_cluster(plain.kind)).masters[0].port,
             "Sentinel": enter(sentinel(plain, tmp_path_factory.mktemp("sentinel"))),
             "locked": locked.port,
-            "nobody": free_port(),
+            "nobody": enter(reserved_port()),
             "silent": enter(listener(_say_nothing)),
             "web": enter(listener(_be_a_web_server)),
             "closing": enter(listener(_hang_up)),
@@ -385,11 +386,12 @@ async def test_a_wrong_user_or_password(
 
 
 async def test_sentinels_that_are_not_there(plain: Server, tmp_path: Path) -> None:
-    ports = [free_port(), free_port()]
-    hosts = ",".join(f"{HOST}:{port}" for port in ports)
-    world = RedisWorld(f"redis+sentinel://{hosts}/{SERVICE}", **QUICK)
-    with pytest.raises(WorldUnavailableError, match="no Sentinel can be reached") as caught:
-        await world.open()
+    with reserved_port() as first, reserved_port() as second:
+        ports = [first, second]
+        hosts = ",".join(f"{HOST}:{port}" for port in ports)
+        world = RedisWorld(f"redis+sentinel://{hosts}/{SERVICE}", **QUICK)
+        with pytest.raises(WorldUnavailableError, match="no Sentinel can be reached") as caught:
+            await world.open()
     for port in ports:
         assert f"{HOST}:{port} (connection refused)" in str(caught.value)
     judge(caught.value, f"{HOST}:{ports[0]}")
@@ -421,8 +423,6 @@ async def test_sentinels_that_go(
 
 async def test_a_sentinel_that_comes_back(plain: Server, tmp_path: Path) -> None:
     """None is forgotten, however many connections are made at once while one is away."""
-    first, second = free_port(), free_port()
-    url = f"redis+sentinel://{HOST}:{first},{HOST}:{second}/{SERVICE}"
 
     async def call_on_new_connections(world: RedisWorld) -> None:
         with contextlib.closing(redis.Redis.from_url(plain.url)) as client:
@@ -435,6 +435,9 @@ async def test_a_sentinel_that_comes_back(plain: Server, tmp_path: Path) -> None
         await asyncio.gather(*calls)
 
     async with contextlib.AsyncExitStack() as stack:
+        first = stack.enter_context(reserved_port())
+        second = stack.enter_context(reserved_port())
+        url = f"redis+sentinel://{HOST}:{first},{HOST}:{second}/{SERVICE}"
         world = RedisWorld(url, **{**QUICK, "retry_timeout": 20})
         for there in (second, first, second):
             with sentinel(plain, tmp_path, there):
@@ -443,10 +446,12 @@ async def test_a_sentinel_that_comes_back(plain: Server, tmp_path: Path) -> None
 
 
 async def test_a_cluster_without_nodes() -> None:
-    ports = [free_port(), free_port()]
-    world = RedisWorld(f"redis+cluster://{','.join(f'{HOST}:{each}' for each in ports)}", **QUICK)
-    with pytest.raises(WorldUnavailableError, match="no node of the cluster") as caught:
-        await world.open()
+    with reserved_port() as first, reserved_port() as second:
+        ports = [first, second]
+        hosts = ",".join(f"{HOST}:{port}" for port in ports)
+        world = RedisWorld(f"redis+cluster://{hosts}", **QUICK)
+        with pytest.raises(WorldUnavailableError, match="no node of the cluster") as caught:
+            await world.open()
     for port in ports:
         assert f"{HOST}:{port} (connection refused)" in str(caught.value)
     judge(caught.value, f"{HOST}:{ports[0]}")

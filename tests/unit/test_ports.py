@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from redis_world.testing import ports
+from redis_world.testing import ports, redis_server
 from redis_world.testing.ports import free_port
+from support.ports import reserved_port
+from support.private_servers import any_kind
 
 
 def listen(port: int) -> socket.socket:
@@ -53,3 +55,23 @@ def test_a_port_where_connections_get_all(monkeypatch: pytest.MonkeyPatch, tmp_p
     told.write_text("1024\t65535\n")
     with listen(free_port()):
         pass
+
+
+def test_a_reserved_port_refuses_connections_and_is_given_to_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with reserved_port() as port:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=5)
+        told = tmp_path / "range"
+        told.write_text(f"{port + 1}\t60999\n")
+        monkeypatch.setattr(ports, "_GIVEN_OUT", told)
+        monkeypatch.setattr(ports, "_FIRST", port)
+        assert free_port() != port
+
+
+def test_a_server_takes_a_reserved_port_and_comes_back_to_it() -> None:
+    with reserved_port() as port:
+        for _ in range(2):
+            with redis_server(any_kind(), args=("--port", str(port))):
+                pass

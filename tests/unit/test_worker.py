@@ -28,11 +28,11 @@ from redis_world.errors import (
 )
 from redis_world.queue import backoff
 from redis_world.testing import ManualClock, memory_world, redis_server
-from redis_world.testing.ports import free_port
 from redis_world.worker import Continuation, Handler, Postpone, Worker, running
 from support.backends import Backend
 from support.marks import slow
 from support.message_fields import stored, take_lease
+from support.ports import reserved_port
 from support.private_servers import any_kind
 from support.queue_tools import NAME, TOPIC, content, send, step
 from support.sdk import until
@@ -924,9 +924,9 @@ async def test_a_server_that_is_gone_for_a_while(
 ) -> None:
     kind = any_kind()
     monkeypatch.setattr(running, "_RECONNECT_SECONDS", 0.1)
-    port = free_port()
     seen = Recorder()
     async with contextlib.AsyncExitStack() as stack:
+        port = stack.enter_context(reserved_port())
         with redis_server(kind, args=("--port", str(port))):
             world = await stack.enter_async_context(
                 RedisWorld(f"redis://127.0.0.1:{port}/0", retry_timeout=0.1)
