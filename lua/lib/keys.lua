@@ -3,8 +3,8 @@
 
 -- User text as a part of a key: everything but letters, digits and `_.-` becomes %XX.
 local function escape(text)
-  -- Ids as Worlds make them are plain: a function for each call is a third of what this takes.
-  if not string.find(text, '[^A-Za-z0-9_.-]') then
+  -- Ids as Worlds make them are plain: a function for each call would take longer than this.
+  if string.find(text, '^[A-Z0-9a-z_]*$') then
     return text
   end
   return (string.gsub(text, '[^A-Za-z0-9_.-]', function(character)
@@ -12,8 +12,16 @@ local function escape(text)
   end))
 end
 
+-- The keys of runs that this script has made, by the run.
+local run_keys = {}
+
 local function run_key(base, run_id)
-  return base .. 'run:' .. escape(run_id)
+  local key = run_keys[run_id]
+  if not key then
+    key = base .. 'run:' .. escape(run_id)
+    run_keys[run_id] = key
+  end
+  return key
 end
 
 local function hook_key(base, run_id, hook_id)

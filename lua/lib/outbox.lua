@@ -3,38 +3,35 @@
 
 -- What an event brings along for the queue: a message that it sends, and the delivery that it ends.
 -- Both happen in the event's own script, so that neither is ever there without the other. They come
--- packed into one argument, since most events have none: netstrings (`<length>:<bytes>`) of the
--- message's topic, id, run, kind, step, key, queue name, deployment, headers, body and delay, all
--- empty for none; then, where a delivery ends, of its topic, run, message and receipt.
+-- packed into one argument, since most events have none: a line of lengths in bytes, then the
+-- texts, one behind the other: the message's topic, id, run, kind, step, key, queue name,
+-- deployment, headers, body and delay, all empty for none; then the topic, run, message and receipt
+-- of the delivery, whose lengths are empty for none.
 
-local MESSAGE_FIELDS = 11
-
-local function unpack_netstrings(packed)
-  local fields, position = {}, 1
-  while position <= #packed do
-    local colon = string.find(packed, ':', position, true)
-    local length = tonumber(string.sub(packed, position, colon - 1))
-    fields[#fields + 1] = string.sub(packed, colon + 1, colon + length)
-    position = colon + length + 1
-  end
-  return fields
-end
+local FIELDS = 15
+local LENGTHS =
+  '^(%d*) (%d*) (%d*) (%d*) (%d*) (%d*) (%d*) (%d*) (%d*) (%d*) (%d*) (%d*) (%d*) (%d*) (%d*) \n()'
 
 -- The message, in the words of the queue, nil for none; its topic; the delivery, nil for none.
 local function unpack_outbox(outbox)
-  local fields = unpack_netstrings(outbox)
-  local topic, id, run, kind, step, key, queue, deployment, headers, body, delay = unpack(fields)
+  local fields = { string.match(outbox, LENGTHS) }
+  local position = fields[FIELDS + 1]
+  for i = 1, FIELDS do
+    local length = fields[i]
+    if length ~= '' then
+      fields[i] = string.sub(outbox, position, position + length - 1)
+      position = position + length
+    end
+  end
+  local topic, id, run, kind, step, key, queue, deployment, headers, body, delay, of_topic, of_run,
+    ended_id, receipt = unpack(fields)
   local message = id ~= '' and {
     id = id, run = run, kind = kind, step = step, key = key, queue = queue,
     deployment = deployment, headers = headers, body = body, delay = delay,
   } or nil
-  local delivery
-  if fields[MESSAGE_FIELDS + 1] then
-    delivery = {
-      topic = fields[MESSAGE_FIELDS + 1], run = fields[MESSAGE_FIELDS + 2],
-      id = fields[MESSAGE_FIELDS + 3], receipt = fields[MESSAGE_FIELDS + 4],
-    }
-  end
+  local delivery = ended_id ~= '' and {
+    topic = of_topic, run = of_run, id = ended_id, receipt = receipt,
+  } or nil
   return message, topic, delivery
 end
 

@@ -45,9 +45,8 @@ local function is_due_before(a, b)
   return first < second or first == second and a.id < b.id
 end
 
--- Leased messages, in the order of the answer.
+-- Leased messages as rows of the answer.
 local function rows_of(messages)
-  table.sort(messages, is_due_before)
   local rows = {}
   for i, message in ipairs(messages) do
     rows[i] = row_of(message.book, message)
@@ -78,6 +77,7 @@ end
 local at = now()
 local before = leased_before()
 if #before > 0 then
+  table.sort(before, is_due_before)
   return { 'OK', at, '', '1', rows_of(before), {}, '' }
 end
 local dropped = {}
@@ -205,6 +205,8 @@ local function walk_by_declined()
     end
     decide(member, false)
   end
+  -- Some of these are due before others that were leased above.
+  table.sort(messages, is_due_before)
   return #messages > count and are_more
 end
 

@@ -443,7 +443,9 @@ def _optional(value: str | None, what: str, limit: int) -> str:
 
 
 def pack_outbox(message: Mapping[str, Any] | None, ended: Message | None) -> bytes:
-    """What an event brings along for the queue, as one argument: netstrings, empty for nothing.
+    """What an event brings along for the queue, as one argument; empty for nothing.
+
+    It is a line of lengths in bytes, then the texts (lua/lib/outbox.lua).
 
     Args:
         message: the arguments of `message_args` of the message that it sends, in their order.
@@ -454,8 +456,14 @@ def pack_outbox(message: Mapping[str, Any] | None, ended: Message | None) -> byt
     fields = [""] * _MESSAGE_FIELDS if message is None else [*message.values()]
     if ended is not None:
         fields += [ended.topic, owner_of(ended), ended.message_id, ended.receipt]
-    encoded = (utf8(value) if isinstance(value, str) else value for value in fields)
-    return b"".join(b"%d:%s" % (len(value), value) for value in encoded)
+    encoded = [utf8(value) if isinstance(value, str) else value for value in fields]
+    lengths = "".join([f"{len(value)} " for value in encoded])
+    if ended is None:
+        lengths += _NO_DELIVERY
+    return b"%s\n%s" % (lengths.encode(), b"".join(encoded))
+
+
+_NO_DELIVERY: Final = " " * 4
 
 
 _ENVELOPE: Final = re.compile(

@@ -44,8 +44,8 @@ class Sent(NamedTuple):
     @classmethod
     def along(cls, outbox: bytes) -> Sent:
         """As an event brings it along."""
-        _, message_id, run_id, *rest = _netstrings(outbox)
-        return cls(run_id.decode(), message_id.decode(), *rest)
+        _, message_id, run_id, *rest = _texts(outbox)
+        return cls(run_id.decode(), message_id.decode(), *rest[: len(cls._fields) - 2])
 
     @classmethod
     def behind(cls, args: Mapping[str, bytes], done: Sent) -> Sent:
@@ -82,10 +82,10 @@ class Sent(NamedTuple):
         )
 
 
-def _netstrings(packed: bytes) -> list[bytes]:
+def _texts(packed: bytes) -> list[bytes]:
+    lengths, _, rest = packed.partition(b" \n")
     found = []
-    while packed:
-        length, _, rest = packed.partition(b":")
-        found.append(rest[: int(length)])
-        packed = rest[int(length) :]
+    for length in lengths.split(b" "):
+        found.append(rest[: int(length or 0)])
+        rest = rest[len(found[-1]) :]
     return found
