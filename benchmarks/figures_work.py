@@ -453,11 +453,11 @@ def fleet() -> Measured:
     return Measured(
         of_all / one,
         "x",
-        f"Processor time of all servers per step of {WORKFLOWS} workflows of {SHORT} steps:"
-        f" {MASTERS} masters, {PARTITIONS} partitions and {many} workers against one of each and"
-        f" {BUSY} workers: {of_all:.2f} against {one:.2f} ms. So many workers and partitions on"
-        f" one server: {of_many:.2f} ms. A cluster of one master instead of a server that is none:"
-        f" {of_cluster:.2f} ms.",
+        f"Processor time of all servers per step of {WORKFLOWS} workflows of {SHORT} steps."
+        f" {MASTERS} masters, {PARTITIONS} partitions and {many} workers: {of_all:.2f} ms."
+        f" One server, one partition and {BUSY} workers: {one:.2f} ms. So many workers and"
+        f" partitions on one server: {of_many:.2f} ms. A cluster of one master instead of a server"
+        f" that is none: {of_cluster:.2f} ms.",
         {name: rounded(times, 3) for name, times in zip(names, found, strict=True)},
     )
 
