@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from redis_world.errors import MessageNotFoundError
 from redis_world.queue import FollowUp, Message
+from redis_world.rows import pairs
 from support.queue_tools import LEASED_CALLS, TOPIC, content, health_check, step, wake
 from support.simulation_stage import KEYS, Stage
 
@@ -184,10 +185,12 @@ class QueueCalls:
             keys.topic(message.topic, part)
             for part in ("due", "leased", "held", "dead", "declined")
         )
-        return await self.stage.world.connection.execute(
+        book, *scores = await self.stage.world.connection.execute(
             ("HGETALL", keys.book(message.topic, run_id, message.message_id)),
             *(("ZSCORE", key, f"{message.message_id}/{run_id}") for key in sets),
         )
+        # A large hash has no order that lasts.
+        return [pairs(book), *scores]
 
     # -- operators and sweepers ------------------------------------------------------------
 
