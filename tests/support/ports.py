@@ -18,14 +18,16 @@ def reserved_port() -> Iterator[int]:
     It is bound, but nobody listens at it. A server of this test can still be started there, since
     servers allow that an address is shared with a socket that does not listen.
     """
-    with contextlib.ExitStack() as stack:
-        holder = stack.enter_context(socket.socket())
+    with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        for _ in range(_ATTEMPTS):
-            port = free_port()
-            # Another process may be as quick.
-            with contextlib.suppress(OSError):
-                holder.bind(("127.0.0.1", port))
-                yield port
-                return
-        raise RuntimeError("no port is free")
+        yield _bind(holder)
+
+
+def _bind(holder: socket.socket) -> int:
+    for _ in range(_ATTEMPTS):
+        port = free_port()
+        # Another process may be as quick.
+        with contextlib.suppress(OSError):
+            holder.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port is free")

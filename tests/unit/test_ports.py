@@ -17,6 +17,14 @@ def listen(port: int) -> socket.socket:
     return socket.create_server(("127.0.0.1", port))
 
 
+def offer_only(port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Leave one port to choose from."""
+    told = tmp_path / "range"
+    told.write_text(f"{port + 1}\t60999\n")
+    monkeypatch.setattr(ports, "_GIVEN_OUT", told)
+    monkeypatch.setattr(ports, "_FIRST", port)
+
+
 def test_a_port_is_none_that_connections_get(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -40,10 +48,7 @@ def test_a_port_where_the_system_does_not_tell_them(
 def test_a_taken_port_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with listen(0) as rival:
         taken = rival.getsockname()[1]
-        told = tmp_path / "range"
-        monkeypatch.setattr(ports, "_GIVEN_OUT", told)
-        monkeypatch.setattr(ports, "_FIRST", taken)
-        told.write_text(f"{taken + 1}\t60999\n")
+        offer_only(taken, monkeypatch, tmp_path)
         # The only one is taken: the system chooses.
         with listen(found := free_port()):
             assert found != taken
@@ -63,11 +68,13 @@ def test_a_reserved_port_refuses_connections_and_is_given_to_nobody(
     with reserved_port() as port:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port), timeout=5)
-        told = tmp_path / "range"
-        told.write_text(f"{port + 1}\t60999\n")
-        monkeypatch.setattr(ports, "_GIVEN_OUT", told)
-        monkeypatch.setattr(ports, "_FIRST", port)
+        offer_only(port, monkeypatch, tmp_path)
         assert free_port() != port
+
+
+def test_what_fails_beside_a_reserved_port_is_told() -> None:
+    with pytest.raises(ConnectionResetError, match="its own"), reserved_port():
+        raise ConnectionResetError("its own")
 
 
 def test_a_server_takes_a_reserved_port_and_comes_back_to_it() -> None:
