@@ -385,16 +385,20 @@ async def test_a_wrong_user_or_password(
     assert "wrong" not in str(caught.value)
 
 
-async def test_sentinels_that_are_not_there(plain: Server, tmp_path: Path) -> None:
+async def expect_nobody(url: str, problem: str) -> None:
+    """Open a World at two places where nobody is: the error tells of both."""
     with reserved_port() as first, reserved_port() as second:
-        ports = [first, second]
-        hosts = ",".join(f"{HOST}:{port}" for port in ports)
-        world = RedisWorld(f"redis+sentinel://{hosts}/{SERVICE}", **QUICK)
-        with pytest.raises(WorldUnavailableError, match="no Sentinel can be reached") as caught:
+        places = [f"{HOST}:{port}" for port in (first, second)]
+        world = RedisWorld(url.format(hosts=",".join(places)), **QUICK)
+        with pytest.raises(WorldUnavailableError, match=problem) as caught:
             await world.open()
-    for port in ports:
-        assert f"{HOST}:{port} (connection refused)" in str(caught.value)
-    judge(caught.value, f"{HOST}:{ports[0]}")
+    for place in places:
+        assert f"{place} (connection refused)" in str(caught.value)
+    judge(caught.value, places[0])
+
+
+async def test_sentinels_that_are_not_there(plain: Server, tmp_path: Path) -> None:
+    await expect_nobody("redis+sentinel://{hosts}/" + SERVICE, "no Sentinel can be reached")
     with sentinel(plain, tmp_path) as port:
         world = RedisWorld(f"redis+sentinel://{HOST}:{port}/other", **QUICK)
         with pytest.raises(ConfigurationError, match="watch no service named 'other'"):
@@ -446,15 +450,7 @@ async def test_a_sentinel_that_comes_back(plain: Server, tmp_path: Path) -> None
 
 
 async def test_a_cluster_without_nodes() -> None:
-    with reserved_port() as first, reserved_port() as second:
-        ports = [first, second]
-        hosts = ",".join(f"{HOST}:{port}" for port in ports)
-        world = RedisWorld(f"redis+cluster://{hosts}", **QUICK)
-        with pytest.raises(WorldUnavailableError, match="no node of the cluster") as caught:
-            await world.open()
-    for port in ports:
-        assert f"{HOST}:{port} (connection refused)" in str(caught.value)
-    judge(caught.value, f"{HOST}:{ports[0]}")
+    await expect_nobody("redis+cluster://{hosts}", "no node of the cluster")
 
 
 COMMANDS: Final = (
