@@ -12,7 +12,7 @@ local function escape(text)
   end))
 end
 
--- The keys of runs that this script has made, by the run.
+-- The keys of runs that this script has made, by the run: it has one `base`.
 local run_keys = {}
 
 local function run_key(base, run_id)

@@ -72,6 +72,8 @@ _POSTPONE_CAP_SECONDS: Final = 30.0
 
 _MESSAGE_FIELDS: Final = 11
 """What `message_args` gives, and the scripts expect."""
+_OUTBOX_FIELDS: Final = _MESSAGE_FIELDS + 4
+"""Those of a message, then topic, run, message and receipt of a delivery."""
 _STATE_WORDS: Final = 7
 """What is stored of what changes of a message; of a dead letter two more."""
 
@@ -457,13 +459,8 @@ def pack_outbox(message: Mapping[str, Any] | None, ended: Message | None) -> byt
     if ended is not None:
         fields += [ended.topic, owner_of(ended), ended.message_id, ended.receipt]
     encoded = [utf8(value) if isinstance(value, str) else value for value in fields]
-    lengths = "".join([f"{len(value)} " for value in encoded])
-    if ended is None:
-        lengths += _NO_DELIVERY
-    return b"%s\n%s" % (lengths.encode(), b"".join(encoded))
-
-
-_NO_DELIVERY: Final = " " * 4
+    lengths = [str(len(value)) for value in encoded] + [""] * (_OUTBOX_FIELDS - len(encoded))
+    return b"%s \n%s" % (" ".join(lengths).encode(), b"".join(encoded))
 
 
 _ENVELOPE: Final = re.compile(

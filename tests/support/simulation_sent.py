@@ -44,8 +44,8 @@ class Sent(NamedTuple):
     @classmethod
     def along(cls, outbox: bytes) -> Sent:
         """As an event brings it along."""
-        _, message_id, run_id, *rest = _texts(outbox)
-        return cls(run_id.decode(), message_id.decode(), *rest[: len(cls._fields) - 2])
+        _, message_id, run_id, *rest = _texts(outbox)[: 1 + len(cls._fields)]
+        return cls(run_id.decode(), message_id.decode(), *rest)
 
     @classmethod
     def behind(cls, args: Mapping[str, bytes], done: Sent) -> Sent:
