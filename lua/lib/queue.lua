@@ -318,6 +318,15 @@ local function store_message(book, at, message, bare)
   end
 end
 
+-- Notes which queue a run has: that of its replays. An older generation of clients has another one
+-- for each of its steps.
+local function note_queue(book, message)
+  if book.run ~= '' and get(book, 'queue') ~= message.queue
+    and not string.find(message.topic, '_wkf_step_$') then
+    put(book, 'queue', message.queue)
+  end
+end
+
 -- Sends a message, whose step an event may know already; the caller stores the books. Returns the
 -- id of the message that stands for it, or nil when its step is terminal and nothing is left to
 -- deliver; and whether it is a new replay that is due now.
@@ -333,9 +342,7 @@ local function push(...)
     return nil
   end
   store_message(book, at, message, bare)
-  if book.run ~= '' and get(book, 'queue') ~= message.queue then
-    put(book, 'queue', message.queue)
-  end
+  note_queue(book, message)
   return message.id, enter(base, at, book, message, step)
 end
 

@@ -23,7 +23,7 @@ end
 
 -- The message that the sweeper sends: plain, and due now.
 local function rescue(base, topic, at, message)
-  message.deployment, message.headers, message.due_at = '', '', at
+  message.headers, message.due_at = '', at
   local sent = push(base, topic, at, message)
   store_books()
   return { 'OK', sent }

@@ -1,7 +1,8 @@
 -- Sends the message of a step that has been owed it for `interval` ms; its writer is gone.
 --
 -- KEYS: run
--- ARGV: base, interval, topic, message_id, run_id, step_id, idempotency, queue_name, body
+-- ARGV: base, interval, topic, message_id, run_id, step_id, idempotency, queue_name,
+--   deployment_id, body
 -- Returns: OK message_id | LEFT
 --
 -- @include lib/clock
@@ -27,7 +28,7 @@ if count_of(open_run(base, run_id), 'dead') > 0 then
 end
 local reply = rescue(base, topic, at, {
   id = message_id, run = run_id, kind = 'step', step = step_id, key = idempotency,
-  queue = queue_name, body = body,
+  queue = queue_name, deployment = deployment_id, body = body,
 })
 if not has_message(base, run_id, state, step_id) then
   -- A message of another kind holds its key, and stands for no step.

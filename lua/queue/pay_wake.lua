@@ -4,7 +4,7 @@
 -- sees to itself: it is looked at again after another interval.
 --
 -- KEYS: owed, held
--- ARGV: base, interval, topic, message_id, run_id, queue_name, body
+-- ARGV: base, interval, topic, message_id, run_id, queue_name, deployment_id, body
 -- Returns: OK message_id | LEFT
 --
 -- @include lib/clock
@@ -63,5 +63,5 @@ if is_named or redis.call('EXISTS', held) == 1 or has_replay(at) then
 end
 return rescue(base, topic, at, {
   id = message_id, run = run_id, kind = 'wake', step = '', key = '', queue = queue_name,
-  body = body,
+  deployment = deployment_id, body = body,
 })

@@ -53,9 +53,7 @@ drop(book, 'declined:' .. message_id)
 put(book, 'message:' .. message_id, sent_again(letter, at))
 begin_state(letter, at, op)
 store_state(book, letter)
-if run_id ~= '' then
-  put(book, 'queue', letter.queue)
-end
+note_queue(book, letter)
 enter(base, at, book, letter, step)
 store_books()
 return { 'OK', message_id }

@@ -5,7 +5,7 @@
 -- KEYS: owed, parked, lost
 -- ARGV: base, interval, limit
 -- Returns: OK owed parked lost; the former each a list of run, queue name last used or empty,
---   workflow, execution context of the run; lost a list of runs
+--   workflow, execution context, spec version, deployment and start of the run; lost a list of runs
 --
 -- @unwaited
 -- @include lib/clock
@@ -15,9 +15,11 @@
 local before = later(now(), -interval)
 
 local function describe(run_id)
-  local run = redis.call('HMGET', run_key(base, run_id), 'workflow_name', 'execution_context')
+  local run = redis.call('HMGET', run_key(base, run_id), 'workflow_name', 'execution_context',
+    'spec_version', 'deployment_id', 'started_at')
   local queue = redis.call('HGET', run_queue_key(base, run_id), 'queue')
-  return { run_id, queue or '', run[1] or '', run[2] or '' }
+  return { run_id, queue or '', run[1] or '', run[2] or '', run[3] or '', run[4] or '',
+    run[5] or '' }
 end
 
 local function oldest(index)

@@ -4,7 +4,7 @@
 -- event, it is woken ever less often, up to once an hour.
 --
 -- KEYS: parked, hooks
--- ARGV: base, interval, topic, message_id, run_id, queue_name, body
+-- ARGV: base, interval, topic, message_id, run_id, queue_name, deployment_id, body
 -- Returns: OK message_id | LEFT
 --
 -- @include lib/clock
@@ -37,5 +37,5 @@ put(book, 'rewoken_at', at)
 put(book, 'rewoken_length', length)
 return rescue(base, topic, at, {
   id = message_id, run = run_id, kind = 'wake', step = '', key = '', queue = queue_name,
-  body = body,
+  deployment = deployment_id, body = body,
 })

@@ -32,6 +32,7 @@ __all__ = [
     "FollowUp",
     "Message",
     "Record",
+    "StrandedRun",
     "backoff",
     "check_lease",
     "check_payload",
@@ -42,6 +43,7 @@ __all__ = [
     "kind_of",
     "message_args",
     "message_from",
+    "missing_message",
     "owner_of",
     "pack_outbox",
     "postpone_delay",
@@ -55,8 +57,11 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_QUEUE_NAME: Final = re.compile(r"(__(?:[a-z][a-z0-9]*_)?wkf_workflow_).+", re.DOTALL)
-_TOPIC: Final = re.compile(r"__(?:[a-z][a-z0-9]*_)?wkf_workflow_")
+_QUEUE_NAME: Final = re.compile(r"(__(?:[a-z][a-z0-9]*_)?wkf_(?:workflow|step)_).+", re.DOTALL)
+_TOPIC: Final = re.compile(r"__(?:[a-z][a-z0-9]*_)?wkf_(?:workflow|step)_")
+_STEP_QUEUE: Final = re.compile(r"__(?:[a-z][a-z0-9]*_)?wkf_step_")
+_LAST_WITH_STEP_QUEUES: Final = 3
+"""The newest spec version of the clients that have a queue for the steps of each name."""
 _WAKE_KEYS: Final = frozenset({"runId", "requestedAt", "traceCarrier", "hookResumeTiming"})
 """A message of these keys alone says no more than "look at the run"."""
 
@@ -82,13 +87,15 @@ def topic_of(queue_name: str) -> str:
     """The topic of a queue name: all of it up to the workflow's id.
 
     Raises:
-        InvalidInputError: it is not `__wkf_workflow_<id>` or `__<namespace>_wkf_workflow_<id>`.
+        InvalidInputError: it is not `__wkf_workflow_<id>` or `__<namespace>_wkf_workflow_<id>`,
+            or one of these with `step` in the place of `workflow`.
     """
     match = _QUEUE_NAME.fullmatch(queue_name) if isinstance(queue_name, str) else None
     if match is None:
         raise InvalidInputError(
-            "queue_name must be __wkf_workflow_<id> or __<namespace>_wkf_workflow_<id>, with "
-            f"lower-case letters and digits in the namespace, not {shown(queue_name)}"
+            "queue_name must be __wkf_workflow_<id>, __wkf_step_<name>, or one of these with a "
+            "namespace of lower-case letters and digits, as in __<namespace>_wkf_workflow_<id>, "
+            f"not {shown(queue_name)}"
         )
     return match[1]
 
@@ -97,11 +104,13 @@ def check_topic(topic: str) -> str:
     """Check a topic.
 
     Raises:
-        InvalidInputError: it is not `__wkf_workflow_` or `__<namespace>_wkf_workflow_`.
+        InvalidInputError: it is not `__wkf_workflow_` or `__<namespace>_wkf_workflow_`, or one of
+            these with `step` in the place of `workflow`.
     """
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
         raise InvalidInputError(
-            f"topic must be __wkf_workflow_ or __<namespace>_wkf_workflow_, not {shown(topic)}"
+            "topic must be __wkf_workflow_, __wkf_step_, or one of these with a namespace, as in "
+            f"__<namespace>_wkf_workflow_, not {shown(topic)}"
         )
     return str.__str__(topic)
 
@@ -255,11 +264,10 @@ class Message:
             enqueued_at, due_at = from_ms(found.enqueued_at), from_ms(found.due_at)
         except (InvalidInputError, OverflowError):
             raise no_handle(handle) from None
-        names = {"runId": found.run_id, "stepId": found.step_id, "stepName": found.step_name}
         return cls(
             message_id=found.message_id,
             queue_name=found.queue_name,
-            payload={name: value for name, value in names.items() if value},
+            payload=_names(found.queue_name, found.run_id, found.step_id, found.step_name),
             headers=None,
             deployment_id=None,
             idempotency_key=found.key or None,
@@ -324,6 +332,9 @@ class DeadLetter:
 def run_of(payload: Mapping[str, Any]) -> str:
     """The run of a message, or "": a health check has none, even if it names one."""
     run_id = payload.get("runId")
+    if run_id is None and isinstance(payload.get("stepId"), str):
+        # As an older generation of clients sends its steps.
+        run_id = payload.get("workflowRunId")
     if "__healthCheck" in payload or not isinstance(run_id, str):
         return ""
     return run_id
@@ -355,6 +366,61 @@ def kind_of(payload: Mapping[str, Any], key: str, delay: int) -> str:
     if set(payload) <= _WAKE_KEYS and not key and not delay:
         return "wake"
     return "replay"
+
+
+def _names(queue_name: str, run_id: str, step_id: str, step_name: str) -> dict[str, str]:
+    """The part of a payload that tells what a message is for."""
+    names = {
+        "workflowRunId" if _STEP_QUEUE.match(queue_name) else "runId": run_id,
+        "stepId": step_id,
+        "stepName": step_name,
+    }
+    return {name: value for name, value in names.items() if value}
+
+
+class StrandedRun(NamedTuple):
+    """A run that may need a message: what its message is made of.
+
+    Attributes:
+        queue_name: the last queue of its replays; "" for none.
+        execution_context: of the run.
+        started_at: in milliseconds; None before its start.
+    """
+
+    run_id: str
+    queue_name: str
+    workflow_name: str
+    execution_context: Mapping[str, Any]
+    spec_version: int
+    deployment_id: str
+    started_at: int | None
+
+
+def missing_message(
+    run: StrandedRun, requested_at: datetime, step_id: str = "", step_name: str = ""
+) -> Enqueue:
+    """The message that a run needs, or a step of it, as its clients would send it."""
+    queue_name = run.queue_name or default_queue_name(
+        run.run_id, run.workflow_name, run.execution_context
+    )
+    payload: dict[str, Any] = {"runId": run.run_id, "requestedAt": requested_at}
+    if step_id and run.spec_version <= _LAST_WITH_STEP_QUEUES:
+        queue_name = queue_name.partition("wkf_")[0] + "wkf_step_" + step_name
+        payload = {
+            "workflowName": run.workflow_name,
+            "workflowRunId": run.run_id,
+            "workflowStartedAt": run.started_at,
+            "stepId": step_id,
+            "requestedAt": requested_at,
+        }
+    elif step_id:
+        payload |= {"stepId": step_id, "stepName": step_name}
+    return Enqueue(
+        queue_name,
+        payload,
+        idempotency_key=step_id or None,
+        deployment_id=run.deployment_id or None,
+    )
 
 
 def check_payload(payload: Mapping[str, Any], limit: int, what: str = "payload") -> dict[str, Any]:
@@ -574,11 +640,7 @@ def _content(
     """
     if record.body:
         return read(record.body), read(record.headers) if record.headers else None
-    payload = {"runId": run_id}
-    if record.step:
-        payload["stepId"] = record.step
-        payload["stepName"] = step_name.decode()
-    return payload, None
+    return _names(record.queue_name, run_id, record.step, step_name.decode()), None
 
 
 def dead_letter_from(row: Sequence[Any]) -> DeadLetter:

@@ -67,13 +67,13 @@ def check_limit(limit: int) -> int:
     return whole(limit, "limit", 1, MAX_LIMIT)
 
 
-def check_resolve_data(resolve_data: ResolveData) -> ResolveData:
+def check_resolve_data(resolve_data: ResolveData, what: str = "resolve_data") -> ResolveData:
     """Check what is asked for of payloads.
 
     Raises:
         InvalidInputError: it is neither `all` nor `none`.
     """
-    return _one_of(resolve_data, "resolve_data", _RESOLVE)
+    return _one_of(resolve_data, what, _RESOLVE)
 
 
 def check_order(order: SortOrder) -> SortOrder:

@@ -205,7 +205,8 @@ class Queue:
         of the same run that was not yet delivered.
 
         Args:
-            queue_name: `__wkf_workflow_<id>` or `__<namespace>_wkf_workflow_<id>`.
+            queue_name: `__wkf_workflow_<id>` or `__<namespace>_wkf_workflow_<id>`; for steps of
+                older clients the same with `step` in the place of `workflow`.
             payload: JSON values, bytes and datetimes; delivered unchanged.
             delay: how long until it is due, by the server's clock.
             idempotency_key: identifies the message among those of its run.

@@ -18,7 +18,7 @@ from redis_world.connection import Connection
 from redis_world.errors import WorldUnavailableError
 from redis_world.ids import IdFactory
 from redis_world.keys import Keys
-from redis_world.messages import Enqueue, default_queue_name, message_args, tell_dropped
+from redis_world.messages import StrandedRun, message_args, missing_message, tell_dropped
 
 __all__ = ["Sweeper", "elect", "record_sweep"]
 
@@ -33,18 +33,28 @@ _MAX_LOOKS: Final = 1000
 class _Candidate(NamedTuple):
     """A run that may need a message, or a step of it."""
 
-    run_id: str
-    queue_name: str
+    run: StrandedRun
     step_id: str = ""
     step_name: str = ""
 
+    @property
+    def run_id(self) -> str:
+        return self.run.run_id
+
 
 def _candidate(row: Sequence[bytes]) -> _Candidate:
-    run_id, queue_name, workflow_name = (row[place].decode() for place in (0, 1, 2))
-    if not queue_name:
-        context = decode_data(row[3]) if row[3] else {}
-        queue_name = default_queue_name(run_id, workflow_name, context)
-    return _Candidate(run_id, queue_name)
+    run_id, queue_name, workflow_name, context, spec_version, deployment_id, started_at = row
+    run = StrandedRun(
+        run_id.decode(),
+        queue_name.decode(),
+        workflow_name.decode(),
+        # What is known already needs none.
+        decode_data(context) if context and not queue_name else {},
+        int(spec_version or 0),
+        deployment_id.decode(),
+        int(started_at) if started_at else None,
+    )
+    return _Candidate(run)
 
 
 async def elect(connection: Connection, worker: str, term: Duration) -> float:
@@ -211,18 +221,11 @@ class Sweeper:
             "queue/pay_wake",
             run,
             {"owed": keys.owed, "held": keys.of_run(run.run_id).held},
-            Enqueue(run.queue_name, self._wake(run)),
         )
 
     async def _pay_step(self, step: _Candidate) -> bool:
         keys = self._keys
-        payload = {**self._wake(step), "stepId": step.step_id, "stepName": step.step_name}
-        return await self._rescue(
-            "queue/pay_step",
-            step,
-            {"run": keys.of_run(step.run_id).run},
-            Enqueue(step.queue_name, payload, idempotency_key=step.step_id),
-        )
+        return await self._rescue("queue/pay_step", step, {"run": keys.of_run(step.run_id).run})
 
     async def _unpark(self, run: _Candidate) -> bool:
         keys = self._keys
@@ -230,15 +233,16 @@ class Sweeper:
             "queue/unpark",
             run,
             {"parked": keys.parked, "hooks": keys.of_run(run.run_id).hooks},
-            Enqueue(run.queue_name, self._wake(run)),
         )
 
-    async def _rescue(
-        self, script: str, candidate: _Candidate, keys: dict[str, str], enqueue: Enqueue
-    ) -> bool:
-        message_id = self._ids.message_id(self._connection.server_time())
+    async def _rescue(self, script: str, candidate: _Candidate, keys: dict[str, str]) -> bool:
+        now = self._connection.server_time()
+        enqueue = missing_message(
+            candidate.run, from_ms(now), candidate.step_id, candidate.step_name
+        )
+        message_id = self._ids.message_id(now)
         message = message_args(enqueue, message_id, self._connection.config.max_payload_bytes)
-        wanted = ["topic", "message_id", "run_id", "queue_name", "body"]
+        wanted = ["topic", "message_id", "run_id", "queue_name", "deployment_id", "body"]
         if candidate.step_id:
             wanted += ["step_id", "idempotency"]
         reply = await self._connection.call(
@@ -266,10 +270,6 @@ class Sweeper:
             },
         )
         return True
-
-    def _wake(self, candidate: _Candidate) -> dict[str, Any]:
-        now = from_ms(self._connection.server_time())
-        return {"runId": candidate.run_id, "requestedAt": now}
 
     @property
     def _interval(self) -> str:

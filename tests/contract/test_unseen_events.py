@@ -7,9 +7,12 @@ The ordinary ones are tested with the other optional parameters, in `test_event_
 
 from __future__ import annotations
 
+from typing import Any, Literal, cast
+
 import pytest
 
 from redis_world import RedisWorld
+from redis_world.errors import InvalidInputError
 from redis_world.models import EventResult
 from support import events as e
 
@@ -72,6 +75,48 @@ async def test_payloads_are_left_out_of_them_on_demand(world: RedisWorld) -> Non
     assert result.events is not None
     assert slots(result) == ids(1, 2, 3)
     assert all("input" not in (each.to_wire().get("eventData") or {}) for each in result.events)
+
+
+@pytest.mark.parametrize("asked", [{"event_count": 0}, {"since_cursor": f"eid:{e.event_id(0)}"}])
+@pytest.mark.parametrize(("entity", "delta"), [("none", "all"), ("all", "none"), ("all", None)])
+async def test_their_payloads_are_chosen_apart_from_those_of_the_entity(
+    world: RedisWorld,
+    asked: dict[str, Any],
+    entity: Literal["all", "none"],
+    delta: Literal["all", "none"] | None,
+) -> None:
+    run_id = await e.new_run(world)
+    result = await world.events.create(
+        run_id, e.lazy_start(), resolve_data=entity, resolve_delta=delta, **asked
+    )
+    assert result.step is not None
+    assert result.events is not None
+    assert ("input" in result.step.to_wire()) is (entity == "all")
+    told = [each.to_wire().get("eventData") or {} for each in result.events[:3]]
+    shown = (delta or entity) == "all"
+    assert ["input" in data for data in told] == [shown, False, shown]
+
+
+@pytest.mark.parametrize("asked", [{}, {"event_count": 9}])
+async def test_the_preload_of_a_start_is_chosen_apart_where_a_count_asks_for_it(
+    world: RedisWorld, asked: dict[str, Any]
+) -> None:
+    run_id = e.new_run_id()
+    await world.events.create(run_id, e.run_created())
+    result = await world.events.create(
+        run_id, e.event("run_started"), resolve_data="none", resolve_delta="all", **asked
+    )
+    assert result.events is not None
+    assert ("input" in result.events[0].to_wire()["eventData"]) is bool(asked)
+
+
+async def test_payloads_of_them_are_all_or_none(world: RedisWorld) -> None:
+    run_id = await e.new_run(world)
+    with pytest.raises(InvalidInputError, match="resolve_delta must be 'all' or 'none'"):
+        await world.events.create(
+            run_id, e.lazy_start(), resolve_delta=cast("Any", "some"), event_count=0
+        )
+    assert len(await e.log(world, run_id)) == 2
 
 
 # Contract: 5.since_cursor

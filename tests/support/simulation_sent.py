@@ -75,7 +75,7 @@ class Sent(NamedTuple):
             step,
             args.get("idempotency", b""),
             args["queue_name"],
-            b"",
+            args["deployment_id"],
             b"",
             args["body"],
             b"0",

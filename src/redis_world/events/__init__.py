@@ -88,6 +88,7 @@ class Events:
         event: BaseEvent | Mapping[str, Any],
         *,
         resolve_data: ResolveData = "all",
+        resolve_delta: ResolveData | None = None,
         resume_id: str | None = None,
         payload_digest: str | None = None,
         occurred_at: datetime | None = None,
@@ -109,6 +110,8 @@ class Events:
             run_id: the run; None on run_created: the World makes the id.
             event: a model of `redis_world.models`, or a camelCase mapping in the wire format.
             resolve_data: `none` leaves payloads out of the answer.
+            resolve_delta: the same for the events of the answer, if `since_cursor` or
+                `event_count` asks for them; None: as `resolve_data`.
             resume_id: on hook_received, the id of the resume. Each id is recorded once.
             payload_digest: on hook_received, tells two payloads of one resume id apart.
             occurred_at: when it happened; stored beside the server's time.
@@ -161,8 +164,16 @@ class Events:
             enqueue=enqueue,
             ack=ack,
         )
+        delta = (
+            None if resolve_delta is None else check_resolve_data(resolve_delta, "resolve_delta")
+        )
         part = self._part(
-            request, after, event_count, preloads=not skip_preload, preloads_all=preload_events
+            request,
+            after,
+            event_count,
+            delta,
+            preloads=not skip_preload,
+            preloads_all=preload_events,
         )
         if part is NOTHING:
             return (await self._record(request, ()))[0]
@@ -484,6 +495,7 @@ class Events:
         request: Request,
         after: int | None,
         seen: int | None,
+        delta: ResolveData | None,
         *,
         preloads: bool,
         preloads_all: bool,
@@ -494,7 +506,9 @@ class Events:
         preloads_all = preloads_all and kind == "hook_received"
         if after is None and seen is None and not preloads and not preloads_all:
             return NOTHING
-        reader = self._reader(request.run_id, request.resolve_data)
+        is_delta = not preloads_all and (after is not None or seen is not None)
+        resolve_data = delta if delta is not None and is_delta else request.resolve_data
+        reader = self._reader(request.run_id, resolve_data)
         if preloads_all:
             return Whole(reader, request.run, request.config.max_events_per_run)
         if after is not None:

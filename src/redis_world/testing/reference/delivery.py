@@ -73,7 +73,8 @@ def push(state: State, message: StoredMessage) -> str | None:
     state.topics.add(message.topic)
     if message.run_id:
         queue = queue_of(state, message.run_id)
-        queue.queue_name = message.queue_name
+        if not message.topic.endswith("_wkf_step_"):
+            queue.queue_name = message.queue_name
         if message.kind == "step":
             queue.step_debts.pop(message.step_id, None)
         if message.kind == "wake":

@@ -82,6 +82,7 @@ class ReferenceEvents:
         event: BaseEvent | Mapping[str, Any],
         *,
         resolve_data: ResolveData = "all",
+        resolve_delta: ResolveData | None = None,
         resume_id: str | None = None,
         payload_digest: str | None = None,
         occurred_at: datetime | None = None,
@@ -103,6 +104,8 @@ class ReferenceEvents:
             run_id: the run; None on run_created lets this World make the id.
             event: a model of `redis_world.models`, or the wire's camelCase mapping.
             resolve_data: `none` leaves payloads out of the answer.
+            resolve_delta: the same for the events of the answer, where `since_cursor` or
+                `event_count` asks for them; None as `resolve_data`.
             resume_id: on hook_received, the id of the resume: it is recorded once.
             payload_digest: on hook_received, what tells two payloads of one resume apart.
             occurred_at: when it happened, stored beside the World's time.
@@ -135,6 +138,10 @@ class ReferenceEvents:
         _check_event_count(event_count)
         if resolve_data not in ("all", "none"):
             raise InvalidInputError(f"resolve_data must be 'all' or 'none', not {resolve_data!r}")
+        if resolve_delta not in ("all", "none", None):
+            raise InvalidInputError(
+                f"resolve_delta must be 'all' or 'none', not {resolve_delta!r}"
+            )
         write = prepare(
             self._state,
             run_id,
@@ -175,13 +182,14 @@ class ReferenceEvents:
             result["max_events"] = self._state.config.max_events_per_run
             result |= self._told(write.run_id, resolve_data, after=0)
         elif after is not None:
-            result |= self._told(write.run_id, resolve_data, after=after)
+            result |= self._told(write.run_id, resolve_delta or resolve_data, after=after)
         elif event_count is not None and outcome.slot > event_count + 1:
             result |= self._told(
-                write.run_id, resolve_data, after=event_count, before=outcome.slot
+                write.run_id, resolve_delta or resolve_data, after=event_count, before=outcome.slot
             )
         elif model.event_type == "run_started" and not skip_preload:
-            result |= self._told(write.run_id, resolve_data, after=0)
+            asked = resolve_delta if event_count is not None else None
+            result |= self._told(write.run_id, asked or resolve_data, after=0)
         return EventResult(**result)
 
     async def create_batch(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from redis_world.codec import decode_data, from_ms
-from redis_world.messages import Enqueue, default_queue_name
+from redis_world.messages import StrandedRun, missing_message
 from redis_world.testing.reference.debts import (
     interval_ms,
     outstanding_of,
@@ -48,7 +48,7 @@ def _pay_step(state: State, run_id: str, step_id: str) -> bool:
         debts[step_id] = state.now_ms() + interval_ms(state)
         return False
     name = state.runs[run_id].steps[step_id].fields["step_name"]
-    _send(state, run_id, key=step_id, stepId=step_id, stepName=name)
+    _send(state, run_id, step_id, name)
     if not any(message.step_id == step_id for message in outstanding_of(state, run_id)):
         # A message of another kind holds its key, and stands for no step.
         debts[step_id] = state.now_ms() + interval_ms(state)
@@ -109,17 +109,17 @@ def _has_dead_letters(state: State, run_id: str) -> bool:
     return any(m.run_id == run_id and m.place == "dead" for m in state.messages.values())
 
 
-def _queue_name(state: State, run_id: str) -> str:
-    """The queue of a run: the last one used, or that of its workflow."""
+def _send(state: State, run_id: str, step_id: str = "", step_name: str = "") -> None:
     run = state.runs[run_id].fields
     blob = run.get("execution_context")
-    context = decode_data(blob) if blob else {}
-    return queue_of(state, run_id).queue_name or default_queue_name(
-        run_id, run["workflow_name"], context
+    stranded = StrandedRun(
+        run_id,
+        queue_of(state, run_id).queue_name or "",
+        run["workflow_name"],
+        decode_data(blob) if blob else {},
+        run["spec_version"],
+        run["deployment_id"],
+        run.get("started_at"),
     )
-
-
-def _send(state: State, run_id: str, *, key: str | None = None, **more: str) -> None:
-    payload = {"runId": run_id, "requestedAt": from_ms(state.now_ms()), **more}
-    enqueue = Enqueue(_queue_name(state, run_id), payload, idempotency_key=key)
+    enqueue = missing_message(stranded, from_ms(state.now_ms()), step_id, step_name)
     push(state, message_of(state, enqueue))
