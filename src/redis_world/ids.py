@@ -11,6 +11,7 @@ from typing import Final
 from ulid import ULID
 
 from redis_world.errors import EventNotFoundError, InvalidEventError
+from redis_world.requests import current_request
 from redis_world.values import shown
 
 __all__ = [
@@ -38,6 +39,7 @@ MAX_SLOT: Final = 2**53
 """No log ever gets there; numbers beyond are not exact everywhere."""
 
 
+_TIME_BYTES: Final = 6
 _RANDOM_BITS: Final = 80
 _STEP_BYTES: Final = 6
 """Of the random step between two ULIDs of one millisecond."""
@@ -59,7 +61,14 @@ class IdFactory:
         self._random = 0
 
     def ulid(self, time_ms: int) -> str:
-        """A new ULID of this time, or of the last one's where time stood still or went back."""
+        """A new ULID of this time, or of the last one's where time stood still or went back.
+
+        On behalf of a caller's request it is the request's, so that a repetition makes it again.
+        """
+        request = current_request()
+        if request is not None:
+            rest = request.next_bytes(_RANDOM_BITS // 8)
+            return str(ULID.from_bytes(request.time_ms.to_bytes(_TIME_BYTES, "big") + rest))
         with _lock:
             if time_ms > self._time:
                 self._begin(time_ms)
@@ -67,7 +76,8 @@ class IdFactory:
                 self._random += 1 + int.from_bytes(os.urandom(_STEP_BYTES), "big")
                 if self._random >> _RANDOM_BITS:
                     self._begin(self._time + 1)
-            body = self._time.to_bytes(6, "big") + self._random.to_bytes(10, "big")
+            time = self._time.to_bytes(_TIME_BYTES, "big")
+            body = time + self._random.to_bytes(_RANDOM_BITS // 8, "big")
         return str(ULID.from_bytes(body))
 
     def _begin(self, time_ms: int) -> None:
@@ -135,7 +145,12 @@ def new_request_id() -> str:
 
     Entropy of the kernel for each: whatever a process keeps in its memory, a counter or a pool of
     random bytes, is copied with it, and two copies would take each other's requests for their own.
+
+    On behalf of a caller's request it is made of the request's id: see `request_scope`.
     """
+    request = current_request()
+    if request is not None:
+        return request.next_bytes(_REQUEST_BYTES).hex()
     return _entropy(_REQUEST_BYTES).hex()
 
 

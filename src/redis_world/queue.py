@@ -55,6 +55,7 @@ from redis_world.paging import (
     parse_cursor,
     read_page,
 )
+from redis_world.requests import current_request
 from redis_world.rows import PostponedName, queue_counts
 from redis_world.scatter import complete, raise_worst
 from redis_world.values import items, shown, text, whole
@@ -121,6 +122,8 @@ class _Claimant(NamedTuple):
     """Who claims, and how."""
 
     worker: str
+    receipt: str
+    """Of all messages that the claim gets, so that a repetition finds them."""
     spot: str
     """Where among what others have postponed it looks, by chance, from 0 to 1."""
     lease_ms: str
@@ -277,12 +280,16 @@ class Queue:
         worker = self._worker if worker is None else _worker_id(worker)
         lease_ms = str(_positive_ms(lease, "lease"))
         seconds = None if look is None else _positive_ms(look, "look") / 1000
-        by = _Claimant(worker, _chance(), lease_ms, seconds)
+        receipt = f"{worker}/{new_request_id()}"
+        by = _Claimant(worker, receipt, _chance(), lease_ms, seconds)
         places = self._places(partitions)
         if len(self._connection.partitions) == 1:
             claiming = self._claim_from(places[0], topic, limit, by)
             return await self._claims_of_this_loop().whole(claiming)
         late = self._claims_of_this_loop()
+        request = current_request()
+        if request is not None and request.is_repeated:
+            return await self._claim_again(late, places, topic, limit, by)
         if messages := late.take(topic, limit, worker):
             return Claim(messages=messages, more=True, wait=None)
         if partitions is None:
@@ -290,6 +297,19 @@ class Queue:
             self._tell_lost(places, lost)
             return claim
         return await self._claim_where_told(late, places, topic, limit, by)
+
+    async def _claim_again(
+        self, late: Claims, places: Sequence[Keys], topic: str, limit: int, by: _Claimant
+    ) -> Claim:
+        """Claim for a caller who may have leased messages already, and does not know of them.
+
+        A look would not show them, and they may be in any partition, so each is asked for all.
+        """
+        found = await self._claim_shares(late, dict.fromkeys(places, limit), topic, by)
+        claim = _joined([*found.answers.values()])
+        surplus = claim.messages[limit:]
+        await complete([self.release(message) for message in surplus])
+        return replace(claim, messages=claim.messages[:limit], more=claim.more or bool(surplus))
 
     async def _claim_where_told(
         self, late: Claims, places: Sequence[Keys], topic: str, limit: int, by: _Claimant
@@ -450,14 +470,13 @@ class Queue:
 
     async def _claim_from(self, keys: Keys, topic: str, limit: int, by: _Claimant) -> Claim:
         config = self._connection.config
-        receipt = f"{by.worker}/{new_request_id()}"
         reply = await self._connection.call(
             "queue/claim",
             self._sets(keys, topic, "due", "declined", "leased", "held"),
             {
                 "base": keys.base,
                 "topic": topic,
-                "receipt": receipt,
+                "receipt": by.receipt,
                 "limit": str(limit),
                 "max_bytes": str(by.max_bytes),
                 "lease": by.lease_ms,
@@ -469,7 +488,7 @@ class Queue:
         )
         now, upcoming, asleep_until = reply[1], reply[2], reply[6]
         tell_dropped(topic, reply[5])
-        messages = await self._read_all(keys, topic, receipt, reply[4])
+        messages = await self._read_all(keys, topic, by.receipt, reply[4])
         return Claim(
             messages=messages,
             more=reply[3] == b"1",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import secrets
 import time
 import weakref
@@ -33,6 +34,7 @@ _READ_CHUNKS: Final = 64
 """Chunks of one round trip of a live reader."""
 _LOOK_SECONDS: Final = 1.0
 """How often a live reader polls that has no subscription."""
+_WRITER: Final = re.compile("[0-9a-f]{8,32}")
 _MAX_CHUNKS: Final = 5_000
 """Chunks of one write: the server does nothing else meanwhile."""
 
@@ -74,22 +76,57 @@ class Streams:
             weakref.WeakKeyDictionary()
         )
 
-    async def write(self, run_id: str, name: str, chunk: bytes) -> None:
+    async def write(
+        self,
+        run_id: str,
+        name: str,
+        chunk: bytes,
+        *,
+        writer: str | None = None,
+        sequence: int | None = None,
+    ) -> None:
         """Append a chunk. Creates the stream if it does not exist.
+
+        Args:
+            run_id: the run.
+            name: the stream.
+            chunk: up to `max_payload_bytes`.
+            writer: see `write_many`.
+            sequence: see `write_many`.
 
         Raises:
             StreamClosedError: the stream is closed; nothing was stored.
             InvalidInputError: the chunk is too large, or is not bytes.
         """
-        await self.write_many(run_id, name, [chunk])
+        await self.write_many(run_id, name, [chunk], writer=writer, sequence=sequence)
 
-    async def write_many(self, run_id: str, name: str, chunks: Sequence[bytes]) -> None:
+    async def write_many(
+        self,
+        run_id: str,
+        name: str,
+        chunks: Sequence[bytes],
+        *,
+        writer: str | None = None,
+        sequence: int | None = None,
+    ) -> None:
         """Append chunks in order, all of them or none, in one round trip.
+
+        Args:
+            run_id: the run.
+            name: the stream.
+            chunks: up to 5,000.
+            writer: the writer for whom this World writes, 8 to 32 hex digits. None: the World
+                itself, which sends a write again after a lost reply, but can't tell that a caller
+                repeats one.
+            sequence: with `writer`, the number of this write among its writes to the stream.
+                Numbers rise; a repetition of a write has its number, in the same `request_scope`.
 
         Raises:
             StreamClosedError: the stream is closed; nothing was stored.
-            InvalidInputError: a chunk is not bytes, or too large, or there are more than 5,000.
+            InvalidInputError: a chunk is not bytes, or too large, or there are more than 5,000; or
+                the writer has written with a higher number since. Nothing was stored.
         """
+        origin = _origin(writer, sequence)
         limit = self._connection.config.max_payload_bytes
         rows = []
         for given in items(chunks, "chunks"):
@@ -105,28 +142,44 @@ class Streams:
         if len(rows) > _MAX_CHUNKS:
             raise InvalidInputError(f"{len(rows)} chunks in one write; the limit is {_MAX_CHUNKS}")
         keys = self._keys(run_id, name)
-        writer = self._writer()
-        async with writer.lock(keys["stream"]):
-            reply = await self._write(writer, keys, name, rows)
-            while reply[0] == b"STALE":
-                # This process is a copy of another one, which has written meanwhile.
-                writer.rename()
-                reply = await self._write(writer, keys, name, rows)
+        if origin is None:
+            reply = await self._write_as_itself(keys, name, rows)
+        else:
+            reply = await self._write(origin, keys, name, rows)
+        if reply[0] == b"STALE":
+            raise InvalidInputError(
+                f"sequence {sequence}: writer {writer} has written a later one, or another "
+                f"request with this number, to stream {shown_id(name)!r}"
+            )
         if reply[0] == b"CLOSED":
             raise StreamClosedError(
                 f"stream {shown_id(name)!r} of run {shown_id(run_id)} is closed"
             )
 
-    async def _write(
-        self, writer: _Writer, keys: Mapping[str, str], name: str, chunks: Sequence[bytes]
+    async def _write_as_itself(
+        self, keys: Mapping[str, str], name: str, chunks: Sequence[bytes]
     ) -> Sequence[object]:
+        writer = self._writer()
+        async with writer.lock(keys["stream"]):
+            while True:
+                origin = (process_id() + writer.name, next(writer.sequence))
+                reply = await self._write(origin, keys, name, chunks)
+                if reply[0] != b"STALE":
+                    return reply
+                # This process is a copy of another one, which has written meanwhile.
+                writer.rename()
+
+    async def _write(
+        self, origin: tuple[str, int], keys: Mapping[str, str], name: str, chunks: Sequence[bytes]
+    ) -> Sequence[object]:
+        writer, sequence = origin
         return await self._connection.call(
             "streams/write",
             keys,
             {
                 "name": name,
-                "writer": process_id() + writer.name,
-                "sequence": str(next(writer.sequence)),
+                "writer": writer,
+                "sequence": str(sequence),
                 "op": new_request_id(),
                 "chunks": chunks,
             },
@@ -314,6 +367,15 @@ class Streams:
         """Whether a reader stands behind the end marker."""
         info = await self.get_info(run_id, name)
         return info.done and index > info.tail_index + 1
+
+
+def _origin(writer: str | None, sequence: int | None) -> tuple[str, int] | None:
+    """Whose write it is, and which; None for the World's own."""
+    if writer is None and sequence is None:
+        return None
+    if not isinstance(writer, str) or not _WRITER.fullmatch(writer):
+        raise InvalidInputError(f"writer must be 8 to 32 hex digits, not {shown(writer)}")
+    return writer, whole(sequence, "sequence", 1, MAX_SLOT)
 
 
 def _tell(

@@ -105,7 +105,7 @@ FINE: Final[dict[str, Fine]] = {
     **dict.fromkeys(("event_id", "message_id"), is_text),
     **dict.fromkeys(("idempotency_key", "deployment_id", "request_id"), optional(is_text)),
     **dict.fromkeys(("resume_id", "payload_digest", "workflow_name"), optional(is_text)),
-    "resolve_delta": optional(never),
+    **dict.fromkeys(("resolve_delta", "writer", "sequence"), optional(never)),
     "reason": optional(lambda value: is_text(value) and len(value) <= 512),
     **dict.fromkeys(("topic", "queue_name", "resolve_data", "sort_order"), never),
     **dict.fromkeys(("cursor", "since_cursor"), lambda value: value is None),

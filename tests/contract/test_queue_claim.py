@@ -67,7 +67,7 @@ async def test_bad_claims_and_leases_are_refused(backend: Backend, world: RedisW
     for lease in (0, -1, float("nan"), timedelta(0)):
         calls.append(world.queue.claim(TOPIC, lease=lease))
         calls.append(world.queue.extend(message, lease=lease))  # type: ignore[arg-type]
-    topics: list[Any] = ["", "orders", "__wkf_workflow", "__wkf_workflow_orders", "__wkf_step_"]
+    topics: list[Any] = ["", "orders", "__wkf_workflow", "__wkf_workflow_orders", "__wkf_steps_"]
     calls += [world.queue.claim(topic) for topic in topics]
     calls += [world.queue.stats(topic) for topic in topics]  # type: ignore[misc]
     calls.append(world.queue.retry(message, delay=-1))  # type: ignore[arg-type]

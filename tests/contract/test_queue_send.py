@@ -42,7 +42,6 @@ BAD_NAMES: list[Any] = [
     "",
     "orders",
     "__wkf_workflow_",
-    "__wkf_step_orders",
     "_wkf_workflow_orders",
     "x__wkf_workflow_orders",
     "__Billing_wkf_workflow_orders",

@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import pytest
 from pydantic import BaseModel
+from ulid import ULID
 
 from redis_world import RedisWorld, ids
 from redis_world.codec import to_ms
@@ -24,6 +25,7 @@ from redis_world.ids import process_id
 from redis_world.keys import Keys
 from redis_world.lua import Script, ScriptLibrary, script_root
 from redis_world.queue import Message
+from redis_world.requests import request_scope
 from redis_world.testing import CuttingProxy, ManualClock, cutting_proxy
 from support.backends import Backend
 from support.events import run_id_at
@@ -107,12 +109,13 @@ def freeze(world: RedisWorld, *, seconds: int = 0) -> None:
 
 @contextlib.asynccontextmanager
 async def direct_world(
-    backend: Backend, namespace: str, **options: Any
+    backend: Backend, namespace: str, *, is_set: bool = True, **options: Any
 ) -> AsyncIterator[tuple[RedisWorld, ManualClock]]:
-    """A World that goes by no proxy."""
+    """A World that goes by no proxy; its clock is set, unless it was already."""
     async with backend.world(namespace=namespace, library=LIBRARY, **options) as world:
         freeze(world)
-        yield world, await ManualClock(world).set(MOMENT)
+        clock = ManualClock(world)
+        yield world, await clock.set(MOMENT) if is_set else clock
 
 
 @contextlib.asynccontextmanager
@@ -147,6 +150,9 @@ class Case:
     """Whether it raises, with nothing lost too."""
     answers: bool = True
     """Whether its answer is the same whatever is lost."""
+    repeats: Literal["answered", "done", "no"] = "answered"
+    """For a caller who repeats it in another process: whether it happens once, and whether the
+    answer is the same, too."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the Worlds."""
 
@@ -191,23 +197,43 @@ def _renamed(key: bytes, source: str, target: str, partitions: int) -> str:
     return name.replace(source, target, 1)
 
 
+REQUEST_ID: Final = str(ULID.from_timestamp(to_ms(MOMENT) + 1000))
+"""Of a caller that repeats its request; what is made of it sorts behind what was there."""
+
+
+async def play_in_two_worlds(backend: Backend, namespace: str, case: Case, given: Any) -> Any:
+    """The result for a caller who did not get the first one, and asks another process."""
+    result = None
+    for attempt in (1, 2):
+        async with direct_world(backend, namespace, is_set=False, **case.options) as (world, _):
+            freeze(world, seconds=1)
+            with request_scope(REQUEST_ID, attempt=attempt):
+                result = await outcome(case.call(world, given))
+    return result
+
+
 async def hold_against_twin(backend: Backend, case: Case) -> dict[bytes, Any]:
     """Play a case with each loss and without; the keys that it left."""
     losses = {"nothing": (0, 0), **LOSSES}
-    names = {loss: backend.namespace() for loss in losses}
+    repetitions = [] if case.repeats == "no" else ["the caller's reply"]
+    names = {loss: backend.namespace() for loss in [*losses, *repetitions]}
     twin_name, *other_names = names.values()
     given = await prepare(backend, twin_name, case)
     copy_namespace(backend, twin_name, other_names, case.options.get("partitions", 1))
     results = await asyncio.gather(
-        *(play(backend, names[loss], case, given, *numbers) for loss, numbers in losses.items())
+        *(play(backend, names[loss], case, given, *numbers) for loss, numbers in losses.items()),
+        *(play_in_two_worlds(backend, names[each], case, given) for each in repetitions),
     )
     assert isinstance(results[0], Exception) == case.refused, results[0]
     dump = backend.dump()
+    answers = [result if case.answers else None for result in results]
+    if case.repeats == "done":
+        answers[-1] = answers[0]
     twin, *others = [
-        comparable(result if case.answers else None, keys_of(dump, name))
-        for name, result in zip(names.values(), results, strict=True)
+        comparable(answer, keys_of(dump, name))
+        for name, answer in zip(names.values(), answers, strict=True)
     ]
-    for loss, other in zip(LOSSES, others, strict=True):
+    for loss, other in zip([*names][1:], others, strict=True):
         different = {
             what: (other.get(what), twin.get(what))
             for what in {**twin, **other}

@@ -33,6 +33,7 @@ from redis_world.errors import (
     WorldUnavailableError,
 )
 from redis_world.lua import Argument, Script
+from redis_world.requests import current_request
 from redis_world.text import utf8
 from redis_world.values import shown
 
@@ -156,6 +157,9 @@ class Sender:
             InvalidInputError: there is an argument that can't be sent; nothing was.
         """
         request = Request(commands, scripts, self._loop.create_future(), slot)
+        caller = current_request()
+        if caller is not None and caller.is_repeated:
+            request.mark_resend()
         request.sender = self
         if not self._pending:
             self._loop.call_soon(self._flush)

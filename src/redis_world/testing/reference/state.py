@@ -181,6 +181,8 @@ class StoredStream:
     chunks: list[bytes] = field(default_factory=list)
     done: bool = False
     written_at: int = 0
+    writers: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """The last write of each writer that a caller named: its number and its request."""
 
 
 class Bell:

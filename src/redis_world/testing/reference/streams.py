@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 from redis_world.errors import InvalidInputError, StreamClosedError
+from redis_world.ids import new_request_id
 from redis_world.models import StreamChunk, StreamChunksPage, StreamInfo
 from redis_world.paging import DEFAULT_LIMIT, check_limit, parse_cursor
 from redis_world.testing.reference.request import check_text
@@ -27,22 +28,41 @@ class ReferenceStreams:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    async def write(self, run_id: str, name: str, chunk: bytes) -> None:
+    async def write(
+        self,
+        run_id: str,
+        name: str,
+        chunk: bytes,
+        *,
+        writer: str | None = None,
+        sequence: int | None = None,
+    ) -> None:
         """Append a chunk, creating the stream if need be.
 
         Raises:
             StreamClosedError: the stream is closed; nothing was stored.
             InvalidInputError: the chunk is not bytes, or too large.
         """
-        await self.write_many(run_id, name, [chunk])
+        await self.write_many(run_id, name, [chunk], writer=writer, sequence=sequence)
 
-    async def write_many(self, run_id: str, name: str, chunks: Sequence[bytes]) -> None:
+    async def write_many(
+        self,
+        run_id: str,
+        name: str,
+        chunks: Sequence[bytes],
+        *,
+        writer: str | None = None,
+        sequence: int | None = None,
+    ) -> None:
         """Append chunks in order, all of them or none.
 
         Raises:
             StreamClosedError: the stream is closed; nothing was stored.
-            InvalidInputError: a chunk is not bytes, or too large, or there are more than 5,000.
+            InvalidInputError: a chunk is not bytes, or too large, or there are more than 5,000;
+                or the writer has written with a higher number since.
         """
+        if (writer is None) != (sequence is None):
+            raise InvalidInputError("writer and sequence come together")
         limit = self._state.config.max_payload_bytes
         for chunk in chunks:
             if not isinstance(chunk, bytes | bytearray | memoryview):
@@ -56,8 +76,17 @@ class ReferenceStreams:
         if not chunks:
             return
         stream = self._opened(run_id, name)
+        if writer is not None and sequence is not None:
+            request = new_request_id()
+            last = stream.writers.get(writer, (0, ""))
+            if last[1] == request:
+                return
+            if sequence <= last[0]:
+                raise InvalidInputError(f"writer {writer} has written since")
         if stream.done:
             raise StreamClosedError(f"stream {name!r} of run {run_id} is closed")
+        if writer is not None and sequence is not None:
+            stream.writers[writer] = (sequence, request)
         stream.chunks += [bytes(chunk) for chunk in chunks]
         stream.written_at = self._state.now_ms()
         self._state.changed.ring()
