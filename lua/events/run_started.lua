@@ -10,15 +10,15 @@
 --   creates, data, payload, deployment_id, workflow_name, execution_context,
 --   encryption_public_key, attribute_pairs...
 -- Returns: OK slot at message run left, `1` where streams are still to be kept, else empty |
---   RUNNING slot at message run | RUN_NOT_FOUND |
+--   RUNNING slot at message run entry, as the log has it | RUN_NOT_FOUND |
 --   RUN_NOT_SUPPORTED version | RUN_EXPIRED status
 --
 -- @include lib/cleaning
 -- @include lib/clock
 -- @include lib/create_run
 -- @include lib/debt
+-- @include lib/log
 -- @include lib/outbox
--- @include lib/request
 -- @include lib/rows
 
 -- Look.
@@ -27,12 +27,14 @@ local state, row, started = look_at_run(run, 'started_slot')
 
 -- Refuse, unless this request itself has started the run. One that runs already is as it is to be.
 local before, refusal = state.status
+local raw
 if started then
-  local own = own_entry(events, started, op)
-  if own then
+  local entry
+  entry, raw = read_entry(events, started)
+  if entry.op == op then
     local shown = run_reply(row, redis.call('HGETALL', attributes), events, resolve_data)
     local sent = sent_along(base, outbox)
-    return { 'OK', started, own.at, sent, shown, is_left_to_keep(base, run_id) }
+    return { 'OK', started, entry.at, sent, shown, is_left_to_keep(base, run_id) }
   end
 end
 if before then
@@ -45,7 +47,7 @@ if refusal then
 elseif before == 'running' then
   local sent = send_along(base, at, outbox)
   return { 'RUNNING', started, at, sent,
-    run_reply(row, redis.call('HGETALL', attributes), events, resolve_data) }
+    run_reply(row, redis.call('HGETALL', attributes), events, resolve_data), raw }
 end
 
 -- Append, and create what is missing.

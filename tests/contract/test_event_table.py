@@ -80,7 +80,7 @@ async def drive(
             assert result.event is not None
             assert result.event.event_id == e.event_id(slots + outcome.events)
         else:
-            assert result.event is None
+            assert result.event == (await e.log(world, run_id))[1]
             assert backend.dump() == before
         await assert_log_folds(world, run_id)
         return

@@ -170,7 +170,7 @@ class Ledger:
             payloads[request] += [fields[b"payload"]] if fields[b"payload"] else []
         if unknown := {*types} - {*of_run}:
             return [f"run {run_id} has events of {unknown}, which nobody asked for"]
-        shared = {slots[request][0] for request in slots if of_run[request].shared}
+        shared = {slot for each in slots if of_run[each].shared for slot in slots[each]}
         wrong: list[str] = []
         for request, asked in of_run.items():
             wrong += _of_event(request, asked, types[request], slots[request][-1:], shared)
@@ -498,7 +498,7 @@ class Load:
                 data[name] = b"\0%s\xff" % request.encode()
                 payloads.append(data[name])
         asked = Asked(run_id, types or (wire["eventType"],), payloads)
-        asked.shared = "resume_id" in params
+        asked.shared = "resume_id" in params or "run_started" in asked.types
         self.ledger.note_event(request, asked)
         number, kind = None, bring.choice(["none", "plain", "numbered"]) if bring else "none"
         if bring is not None and kind == "numbered":
@@ -521,8 +521,6 @@ class Load:
             raise
         asked.result = result
         self.ledger.answers += 1
-        if result.event is None:
-            asked.types = ()
         if run_id is None:
             assert result.run is not None
             asked.run_id = result.run.run_id

@@ -23,6 +23,7 @@ from redis_world.events.parts import (
     Beginning,
     Behind,
     Part,
+    Recorded,
     Replay,
     ReplayPart,
     Unseen,
@@ -176,9 +177,8 @@ class Events:
             preloads_all=preload_events,
         )
         if part is NOTHING:
-            return (await self._record(request, ()))[0]
-        result, replies = await self._record(request, part.commands())
-        return await part.attach(result, replies)
+            return (await self._record(request, ())).result
+        return await part.attach(await self._record(request, part.commands()))
 
     async def begin_replay(
         self,
@@ -209,8 +209,7 @@ class Events:
         await self._connection.open()
         request = self._request(run_id, model, "all", enqueue=enqueue)
         part = ReplayPart(self._reader(request.run_id, "all"), after)
-        result, replies = await self._record(request, part.commands())
-        return await part.attach(result, replies)
+        return await part.attach(await self._record(request, part.commands()))
 
     async def create_batch(
         self,
@@ -432,9 +431,7 @@ class Events:
                 f"run, {shown(run_id)}"
             )
 
-    async def _record(
-        self, request: Request, reads: Sequence[Command]
-    ) -> tuple[EventResult, Sequence[Any]]:
+    async def _record(self, request: Request, reads: Sequence[Command]) -> Recorded:
         """Run the event's script; `reads` go behind it in the same round trip."""
         if request.ack is None:
             return await self._run(request, reads)
@@ -447,7 +444,7 @@ class Events:
 
     async def _run(
         self, request: Request, reads: Sequence[Command], ending: Ending | None = None
-    ) -> tuple[EventResult, Sequence[Any]]:
+    ) -> Recorded:
         plan = PLANS[request.event.event_type]
         row = plan.row(request)
         if request.event.event_type == "hook_created" and len(self._connection.partitions) > 1:
@@ -463,7 +460,7 @@ class Events:
         payloads = plan.payloads(reply)
         if has_large(payloads):
             await load(self._connection, [(request.run_id, payloads)])
-        return plan.result(request, reply), rest
+        return Recorded(plan.result(request, reply), reply[0] != b"RUNNING", rest)
 
     async def _create_hook(
         self, request: Request, plan: Plan, row: Row, reads: Sequence[Command]

@@ -17,9 +17,33 @@ from redis_world.models import Event, EventResult
 from redis_world.paging import event_cursor
 from redis_world.rows import RUN_FIELDS, run_from
 
-__all__ = ["NOTHING", "Beginning", "Behind", "Part", "Replay", "ReplayPart", "Unseen", "Whole"]
+__all__ = [
+    "NOTHING",
+    "Beginning",
+    "Behind",
+    "Part",
+    "Recorded",
+    "Replay",
+    "ReplayPart",
+    "Unseen",
+    "Whole",
+]
 
 R = TypeVar("R")
+
+
+class Recorded(NamedTuple):
+    """An event that was accepted, before the part of the log is with it.
+
+    Attributes:
+        result: what the event answers by itself.
+        is_new: whether something was recorded; not for the run_started of a running run.
+        replies: to `commands` of the part.
+    """
+
+    result: EventResult
+    is_new: bool
+    replies: Sequence[Any]
 
 
 class Part(Generic[R]):
@@ -29,13 +53,8 @@ class Part(Generic[R]):
         """What is read behind the event's script."""
         raise NotImplementedError
 
-    async def attach(self, result: EventResult, replies: Sequence[Any]) -> R:
-        """The event's result, with the part.
-
-        Args:
-            result: what the event answers by itself.
-            replies: to `commands`.
-        """
+    async def attach(self, recorded: Recorded) -> R:
+        """The event's result, with the part."""
         raise NotImplementedError
 
 
@@ -45,8 +64,8 @@ class _Nothing(Part[EventResult]):
     def commands(self) -> list[Command]:
         return []
 
-    async def attach(self, result: EventResult, replies: Sequence[Any]) -> EventResult:  # noqa: ARG002
-        return result
+    async def attach(self, recorded: Recorded) -> EventResult:
+        return recorded.result
 
 
 NOTHING: Final = _Nothing()
@@ -62,9 +81,9 @@ class Beginning(Part[EventResult]):
     def commands(self) -> list[Command]:
         return self._reader.commands(0, self._count)
 
-    async def attach(self, result: EventResult, replies: Sequence[Any]) -> EventResult:
-        events, more = await self._reader.parse(replies, 0, self._count)
-        return _with(result, events, more=more)
+    async def attach(self, recorded: Recorded) -> EventResult:
+        events, more = await self._reader.parse(recorded.replies, 0, self._count)
+        return _with(recorded.result, events, more=more)
 
 
 class Behind(Part[EventResult]):
@@ -77,10 +96,10 @@ class Behind(Part[EventResult]):
     def commands(self) -> list[Command]:
         return self._reader.commands(self._after, self._count)
 
-    async def attach(self, result: EventResult, replies: Sequence[Any]) -> EventResult:
-        events, more = await self._reader.parse(replies, self._after, self._count)
+    async def attach(self, recorded: Recorded) -> EventResult:
+        events, more = await self._reader.parse(recorded.replies, self._after, self._count)
         events = await self._reader.rest(events, more=more)
-        return _with(result, events, more=False, cursor=event_cursor(self._after))
+        return _with(recorded.result, events, more=False, cursor=event_cursor(self._after))
 
 
 class Unseen(Part[EventResult]):
@@ -100,8 +119,9 @@ class Unseen(Part[EventResult]):
     def commands(self) -> list[Command]:
         return self._reader.commands(self._seen, self._count)
 
-    async def attach(self, result: EventResult, replies: Sequence[Any]) -> EventResult:
-        own = 0 if result.event is None else slot_of(result.event)
+    async def attach(self, recorded: Recorded) -> EventResult:
+        result, is_new, replies = recorded
+        own = slot_of(result.event) if is_new and result.event is not None else 0
         if own > self._seen + 1:
             events, more = await self._reader.parse(replies, self._seen, self._count)
             if more and slot_of(events[-1]) < own - 1:
@@ -132,8 +152,8 @@ class Whole(Part[EventResult]):
             *self._reader.commands(0, self._count),
         ]
 
-    async def attach(self, result: EventResult, replies: Sequence[Any]) -> EventResult:
-        fields, attributes, *of_log = replies
+    async def attach(self, recorded: Recorded) -> EventResult:
+        fields, attributes, *of_log = recorded.replies
         events, more = await self._reader.parse(of_log, 0, self._count)
         events = await self._reader.rest(events, more=more)
         if fields[0] is None:
@@ -145,7 +165,7 @@ class Whole(Part[EventResult]):
             self._reader.resolve_data,
             {b"%d" % slot_of(event): _payload_of(event) for event in events},
         )
-        result = result.changed({"run": run, "max_events": self._max_events})
+        result = recorded.result.changed({"run": run, "max_events": self._max_events})
         return _with(result, events, more=False)
 
 
@@ -179,8 +199,9 @@ class ReplayPart(Part[Replay]):
             return self._reader.commands(0, self._count)
         return self._reader.commands_from(self._mark, self._count)
 
-    async def attach(self, result: EventResult, replies: Sequence[Any]) -> Replay:
+    async def attach(self, recorded: Recorded) -> Replay:
         reader, mark = self._reader, self._mark
+        result, _, replies = recorded
         if mark is None:
             events, more = await reader.parse(replies, 0, self._count)
             return Replay(result, await reader.rest(events, more=more), reader.mark)

@@ -18,7 +18,7 @@ from redis_world.models import (
     RunStartedData,
     RunStartedEvent,
 )
-from redis_world.rows import run_from
+from redis_world.rows import event_from, pairs, run_from
 from redis_world.text import utf8
 
 __all__ = [
@@ -132,11 +132,12 @@ class RunStarted(_Changed):
         )
 
     def result(self, request: Request, reply: Reply) -> EventResult:
-        status, slot, at, told, row, *_ = reply
+        status, slot, at, told, row, rest = reply
         max_events = request.config.max_events_per_run
         if status == b"RUNNING":
             run = run_from(request.run_id, row, request.resolve_data)
-            return answer(told, run=run, max_events=max_events)
+            event = event_from(request.run_id, slot, pairs(rest), None, request.resolve_data)
+            return answer(told, event=event, run=run, max_events=max_events)
         # What creates a run belongs to the run_created event.
         event = request.stored(slot, at, data=None)
         return answer(told, event=event, run=_run_of(request, slot, row), max_events=max_events)

@@ -43,7 +43,7 @@ class EventResult(Model):
     """The result of an event: the stored event, and the entity that it changed.
 
     Attributes:
-        event: None only for a run_started of a running run.
+        event: the stored event. For a run_started of a running run, the one that started it.
         step_created: True if a lazy start created its step.
         events: requested log entries: the preload of run_started, or the events after
             `since_cursor` or `event_count`.

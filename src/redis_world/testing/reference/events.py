@@ -161,6 +161,8 @@ class ReferenceEvents:
             )
 
         outcome = _RULES[model.event_type](write)
+        is_noop = model.event_type == "run_started" and not outcome.is_new
+        written = 0 if is_noop else outcome.slot
         ended = None if ack is None else leased(self._state, ack)
         if ended is not None:
             sent = acknowledge(self._state, ended, message)
@@ -183,9 +185,9 @@ class ReferenceEvents:
             result |= self._told(write.run_id, resolve_data, after=0)
         elif after is not None:
             result |= self._told(write.run_id, resolve_delta or resolve_data, after=after)
-        elif event_count is not None and outcome.slot > event_count + 1:
+        elif event_count is not None and written > event_count + 1:
             result |= self._told(
-                write.run_id, resolve_delta or resolve_data, after=event_count, before=outcome.slot
+                write.run_id, resolve_delta or resolve_data, after=event_count, before=written
             )
         elif model.event_type == "run_started" and not skip_preload:
             asked = resolve_delta if event_count is not None else None

@@ -76,7 +76,8 @@ def run_started(write: Write) -> Outcome:
     if not run.is_live:
         raise RunExpiredError(f"run {write.run_id} is {run.fields['status']}")
     if run.fields["status"] == "running":
-        return Outcome(None, shows="run")
+        first = next(each for each in run.events if each.event_type == "run_started")
+        return Outcome(first, is_new=False, shows="run")
     run.fields.update(status="running", started_at=write.at, updated_at=write.at)
     return Outcome(write.append(run, data=None, payload=None), shows="run")
 
