@@ -293,9 +293,9 @@ RULES: Final[dict[str, Mutant]] = {
     "a step's message that dies leaves no debt": mutant(
         "lib/queue",
         ("owe_open_step(base, at, message.run, message.step)\n  elseif", "elseif"),
-        favoured=("retry", "create_step"),
-        seed=18,
-        operations=160,
+        favoured=("retry", "create_step", "purge"),
+        seed=1,
+        operations=80,
         says="nobody will run it",
     ),
     "the begin of a replay pays no debt": mutant(

@@ -52,6 +52,7 @@ def main() -> None:
         inspect,
         manage,
         prune,
+        serve,
         worker,
     )
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-__all__ = ["LogFormat", "LogLevel", "report", "set_up", "show_worker"]
+__all__ = ["LogFormat", "LogLevel", "report", "set_up", "show_server", "show_worker"]
 
 logger = logging.getLogger("redis_world")
 
@@ -115,6 +115,12 @@ def set_up(level: LogLevel, log_format: LogFormat = LogFormat.TEXT) -> None:
 def show_worker() -> None:
     """Show what a worker does, on top of the level."""
     for name in _TOLD:
+        logging.getLogger(name).setLevel(logging.INFO)
+
+
+def show_server() -> None:
+    """Show what a server does, on top of the level."""
+    for name in ("redis_world.server", "redis_world.outages"):
         logging.getLogger(name).setLevel(logging.INFO)
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from redis_world.cli.logs import report
 from redis_world.config import ENVIRONMENT_PREFIX
-from redis_world.errors import ConfigurationError
+from redis_world.errors import ConfigurationError, WorldError
 from redis_world.signals import HURRYING, stopped_by_signals
 from redis_world.worker import BLOCKED_EXIT_CODE, INTERRUPTED_EXIT_CODE
 
-__all__ = ["NOT_STARTED_EXIT_CODE", "supervise"]
+__all__ = ["NOT_STARTED_EXIT_CODE", "starting", "supervise"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +33,31 @@ _HURRY_SECONDS: Final = 10.0
 """How long processes may take to end at once."""
 
 
-def supervise(arguments: Sequence[str], count: int, options: Mapping[str, str]) -> int:
+@contextlib.contextmanager
+def starting(*, is_supervised: bool) -> Iterator[None]:
+    """Tell the supervisor by the exit code that this process could not start.
+
+    The time that it took does not tell: imports take long where a machine is busy.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_supervised:
+            raise
+        if isinstance(error, WorldError):
+            report(str(error), event="failed")
+        else:
+            traceback.print_exc()
+        sys.exit(NOT_STARTED_EXIT_CODE)
+
+
+def supervise(
+    arguments: Sequence[str],
+    count: int,
+    options: Mapping[str, str],
+    *,
+    descriptors: Sequence[int] = (),
+) -> int:
     """Run `redis-world` with these arguments in so many processes until SIGTERM or SIGINT.
 
     A process that dies is started again; one that can't even start ends them all. A second signal
@@ -41,6 +68,7 @@ def supervise(arguments: Sequence[str], count: int, options: Mapping[str, str]) 
         count: how many processes.
         options: of the World. They travel by the environment: a URL may hold a password, which
             everybody sees who lists processes.
+        descriptors: files that the processes inherit.
 
     Returns:
         The exit code: 0 after a stop, 130 after a second signal, else that of the process that
@@ -52,16 +80,24 @@ def supervise(arguments: Sequence[str], count: int, options: Mapping[str, str]) 
         )
     environment = {ENVIRONMENT_PREFIX + name.upper(): value for name, value in options.items()}
     supervisor = _Supervisor(
-        [sys.executable, "-m", "redis_world", *arguments], {**os.environ, **environment}
+        [sys.executable, "-m", "redis_world", *arguments],
+        {**os.environ, **environment},
+        descriptors,
     )
     with stopped_by_signals(supervisor.stop):
         return supervisor.run(count)
 
 
 class _Supervisor:
-    def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        environment: Mapping[str, str],
+        descriptors: Sequence[int] = (),
+    ) -> None:
         self._command = command
         self._environment = environment
+        self._descriptors = descriptors
         self._processes: dict[subprocess.Popen[bytes], float] = {}
         self._stopping = False
         self._deadline: float | None = None
@@ -108,7 +144,9 @@ class _Supervisor:
 
     def _start(self) -> None:
         # Not in a session of its own: Ctrl-C at a terminal reaches all of them.
-        process = subprocess.Popen(self._command, env=self._environment)  # noqa: S603 - our own command
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            self._command, env=self._environment, pass_fds=self._descriptors
+        )
         self._processes[process] = time.monotonic()
 
     def _replace_dead(self) -> int | None:
@@ -124,7 +162,7 @@ class _Supervisor:
             if code > 0 and code != BLOCKED_EXIT_CODE and is_quick:
                 return code
             logger.warning(
-                "worker process %d ended with code %d",
+                "process %d ended with code %d",
                 process.pid,
                 code,
                 extra={"event": "process.ended", "pid": process.pid, "code": code},

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import logging
 import os
 import signal
 import sys
 import threading
-import traceback
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -19,10 +17,10 @@ import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from redis_world.cli import app
-from redis_world.cli.logs import LogFormat, LogLevel, report, set_up, show_worker
+from redis_world.cli.logs import LogFormat, LogLevel, set_up, show_worker
 from redis_world.cli.options import Namespace, Partitions, Url, needs_sdk, world_options
-from redis_world.cli.processes import NOT_STARTED_EXIT_CODE, supervise
-from redis_world.errors import ConfigurationError, WorldError
+from redis_world.cli.processes import starting, supervise
+from redis_world.errors import ConfigurationError
 from redis_world.worker import OwnProcess, Worker
 
 if TYPE_CHECKING:
@@ -112,7 +110,7 @@ def worker(
         if log_level is not None:
             arguments += ["--log-level", log_level.value]
         raise typer.Exit(supervise(["worker", *modules, *arguments], processes, options))
-    with _starting(is_supervised=supervised):
+    with starting(is_supervised=supervised):
         adapter = _adapter(options, modules)
     if log_level is None:
         # What it does can be seen without asking: else nobody could tell waiting from hanging.
@@ -168,27 +166,9 @@ def _adapter(options: dict[str, Any], modules: list[str]) -> VercelWorld:
     return adapter
 
 
-@contextlib.contextmanager
-def _starting(*, is_supervised: bool) -> Iterator[None]:
-    """Tell the supervisor by the exit code that this process could not start.
-
-    The time that it took does not tell: imports take long where a machine is busy.
-    """
-    try:
-        yield
-    except Exception as error:
-        if not is_supervised:
-            raise
-        if isinstance(error, WorldError):
-            report(str(error), event="failed")
-        else:
-            traceback.print_exc()
-        sys.exit(NOT_STARTED_EXIT_CODE)
-
-
 async def _work(adapter: VercelWorld, working: Worker, *, is_supervised: bool) -> None:
     try:
-        with _starting(is_supervised=is_supervised):
+        with starting(is_supervised=is_supervised):
             await adapter.world.open()
         await working.run()
     finally:

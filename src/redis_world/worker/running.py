@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ from redis_world.ids import new_request_id
 from redis_world.queue import MAX_CLAIM, Claim, Message
 from redis_world.signals import HURRYING, stopped_by_signals
 from redis_world.sleepers import hand_on
-from redis_world.sweeper import elect
 from redis_world.worker.delivery import RELEASED, Call, Delivery
 from redis_world.worker.leases import Leases
 from redis_world.worker.lookout import Lookout, look_seconds
 from redis_world.worker.slots import Slots
+from redis_world.worker.sweeping import sweep_by_turns
 from redis_world.world import RedisWorld
 
 __all__ = ["OwnProcess", "Running", "Settings"]
@@ -34,8 +33,6 @@ _POLL_SECONDS: Final = 1.0
 """The rest between two looks where no hint can come."""
 _FAREWELL_SECONDS: Final = 1.0
 """How long a worker that stops tries to tell that no message need wake it."""
-_TERM: Final = 1.25
-"""Of the worker that sweeps, in intervals: it asks again before its end."""
 _RECONNECT_SECONDS: Final = 1.0
 _UNWIND_SECONDS: Final = 2.0
 """How long handlers that were cancelled may take to end."""
@@ -117,7 +114,8 @@ class Running:
             asyncio.create_task(self._consume(topic, leases), name=f"consume {topic}")
             for topic in self._calls
         ]
-        loops.append(asyncio.create_task(self._sweep(), name="sweep"))
+        sweeping = sweep_by_turns(self._world, self._id, self._settings.sweep_interval)
+        loops.append(asyncio.create_task(sweeping, name="sweep"))
         try:
             await self._until_stopped(loops)
         finally:
@@ -327,42 +325,6 @@ class Running:
         self._released += delivery.outcome == "released"
         if not task.cancelled():
             task.exception()  # it is told already
-
-    # -- the rest --------------------------------------------------------------------------
-
-    async def _sweep(self) -> None:
-        # By chance, so that workers that begin together do not all ask at once.
-        wait = self._settings.sweep_interval * random.uniform(0.5, 1.0)  # noqa: S311
-        while True:
-            await asyncio.sleep(wait)
-            wait = await self._sweep_if_elected()
-
-    async def _sweep_if_elected(self) -> float:
-        """Sweep, unless another worker does; returns how long to wait then."""
-        interval = self._settings.sweep_interval
-        try:
-            left = await elect(self._world.connection, self._id, _TERM * interval)
-        except WorldUnavailableError:
-            # Without the server that counts the votes everybody sweeps what can be reached.
-            left = 0.0
-        if left:
-            return left + interval * random.uniform(0.0, 0.25)  # noqa: S311
-        try:
-            recovered = await self._world.sweep()
-        except WorldUnavailableError as error:
-            self._outage.failed("sweep", error)
-            # Its term ends meanwhile: another worker may reach what this one does not.
-            return interval * (_TERM + 0.25)
-        self._outage.succeeded("sweep")
-        for name, count in recovered.items():
-            if count:
-                logger.info(
-                    "sweep: %d %s",
-                    count,
-                    name,
-                    extra={"event": "sweep.recovered", "kind": name, "count": count},
-                )
-        return interval * random.uniform(0.75, 1.0)  # noqa: S311
 
     # -- the end ---------------------------------------------------------------------------
 

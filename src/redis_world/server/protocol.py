@@ -1,0 +1,83 @@
+"""Connections of the HTTP server, with limits on what comes before a request is complete."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+__all__ = ["BoundedProtocol"]
+
+HEADER_SECONDS: Final = 10.0
+"""How long the headers of a request may take to arrive."""
+MAX_HEADER_BYTES: Final = 64 * 1024
+
+_TOO_LARGE: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\n\r\n"
+)
+_TIMEOUT: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Closes connections whose headers are slow or large. The application bounds the bodies."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._header_bytes = 0
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._in_headers = True
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing more."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Count what comes before the end of the headers."""
+        if self._in_headers:
+            self._header_bytes += len(data)
+            if self._header_timer is None:
+                self._start_timer()
+        super().data_received(data)
+        # A body may come in the same piece: only what has no end yet counts.
+        if self._in_headers and self._header_bytes > MAX_HEADER_BYTES:
+            self._refuse(_TOO_LARGE)
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._in_headers = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The headers of a request are there."""
+        self._in_headers, self._header_bytes = False, 0
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """A request is there as a whole; what comes next are headers again."""
+        super().on_message_complete()
+        self._in_headers, self._header_bytes = True, 0
+
+    def _start_timer(self) -> None:
+        self._header_timer = self.loop.call_later(HEADER_SECONDS, self._refuse, _TIMEOUT)
+
+    def _stop_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _refuse(self, reply: bytes) -> None:
+        self._stop_timer()
+        if not self.transport.is_closing():
+            # In the middle of another reply nobody would understand it.
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.write(reply)
+            self.transport.close()

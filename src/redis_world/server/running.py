@@ -1,0 +1,153 @@
+"""Running the HTTP server: sockets, signals, and its end in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+import uvloop
+
+from redis_world import __version__
+from redis_world.errors import ConfigurationError
+from redis_world.server.app import App
+from redis_world.server.protocol import BoundedProtocol
+
+__all__ = ["Address", "Tls", "bind", "check_tls", "new_loop", "serve"]
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG: Final = 2048
+_LOOPBACK: Final = ("127.", "::1", "localhost")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the server listens."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return self.host.startswith(_LOOPBACK)
+
+
+@dataclass(frozen=True)
+class Tls:
+    """The certificate of the server, and its key."""
+
+    certfile: str | None = None
+    keyfile: str | None = None
+
+
+def check_tls(tls: Tls) -> None:
+    """See that the certificate can be loaded.
+
+    Raises:
+        ConfigurationError: it can't; the text tells why.
+    """
+    if tls.certfile is None:
+        if tls.keyfile is not None:
+            raise ConfigurationError("--keyfile needs --certfile")
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(tls.certfile, tls.keyfile)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"can't load the certificate {tls.certfile}: {error}") from None
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """An event loop for the server."""
+    return uvloop.new_event_loop()
+
+
+def bind(address: Address) -> socket.socket:
+    """A socket that listens; processes may share it.
+
+    Raises:
+        ConfigurationError: the address can't be had; the text tells why.
+    """
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((address.host, address.port))
+        listening.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise ConfigurationError(
+            f"can't listen on {address.host}:{address.port}: {error}"
+        ) from None
+    listening.setblocking(False)  # noqa: FBT003 - socket's
+    return listening
+
+
+class _Server(uvicorn.Server):
+    """Ends polls and live streams at the first signal, so that their requests finish."""
+
+    def __init__(self, config: uvicorn.Config, app: App) -> None:
+        super().__init__(config)
+        self._app = app
+        self._loop = asyncio.get_running_loop()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop at the first signal; at the second one at once."""
+        self._loop.call_soon_threadsafe(self._app.stopping.set)
+        super().handle_exit(sig, frame)
+
+
+async def serve(
+    app: App,
+    listening: socket.socket,
+    *,
+    tls: Tls | None = None,
+    idle_timeout: float = 75.0,
+    shutdown_timeout: float = 20.0,
+) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Then it takes no new connections and no new polls. Running requests finish, for up to
+    `shutdown_timeout` seconds.
+
+    Args:
+        app: the application.
+        listening: the socket.
+        tls: the certificate; None for plain HTTP.
+        idle_timeout: seconds after which a connection without a request is closed.
+        shutdown_timeout: seconds that running requests get.
+    """
+    tls = tls or Tls()
+    options: dict[str, Any] = {"ssl_certfile": tls.certfile, "ssl_keyfile": tls.keyfile}
+    config = uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        timeout_keep_alive=max(1, round(idle_timeout)),
+        timeout_graceful_shutdown=max(1, round(shutdown_timeout)),
+        backlog=_BACKLOG,
+        **options,
+    )
+    server = _Server(config, app)
+    host, port = listening.getsockname()[:2]
+    logger.info(
+        "serving on %s://%s:%d",
+        "https" if tls.certfile else "http",
+        host,
+        port,
+        extra={"event": "server.started", "host": host, "port": port, "version": __version__},
+    )
+    await server.serve(sockets=[listening])
+    logger.info("server ended", extra={"event": "server.ended"})
