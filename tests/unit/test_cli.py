@@ -261,7 +261,7 @@ def test_the_processes_get_the_options_of_the_world(monkeypatch: pytest.MonkeyPa
     made: list[tuple[list[str], dict[str, str]]] = []
 
     class Supervisor:
-        def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        def __init__(self, command: list[str], environment: dict[str, str], *_: object) -> None:
             made.append((command, environment))
 
         def stop(self, *_: object) -> None: ...

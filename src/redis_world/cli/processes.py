@@ -57,6 +57,7 @@ def supervise(
     options: Mapping[str, str],
     *,
     descriptors: Sequence[int] = (),
+    what: str = "worker",
 ) -> int:
     """Run `redis-world` with these arguments in so many processes until SIGTERM or SIGINT.
 
@@ -69,6 +70,7 @@ def supervise(
         options: of the World. They travel by the environment: a URL may hold a password, which
             everybody sees who lists processes.
         descriptors: files that the processes inherit.
+        what: what the log calls them.
 
     Returns:
         The exit code: 0 after a stop, 130 after a second signal, else that of the process that
@@ -83,6 +85,7 @@ def supervise(
         [sys.executable, "-m", "redis_world", *arguments],
         {**os.environ, **environment},
         descriptors,
+        what,
     )
     with stopped_by_signals(supervisor.stop):
         return supervisor.run(count)
@@ -94,7 +97,9 @@ class _Supervisor:
         command: list[str],
         environment: Mapping[str, str],
         descriptors: Sequence[int] = (),
+        what: str = "worker",
     ) -> None:
+        self._what = what
         self._command = command
         self._environment = environment
         self._descriptors = descriptors
@@ -162,7 +167,8 @@ class _Supervisor:
             if code > 0 and code != BLOCKED_EXIT_CODE and is_quick:
                 return code
             logger.warning(
-                "process %d ended with code %d",
+                "%s process %d ended with code %d",
+                self._what,
                 process.pid,
                 code,
                 extra={"event": "process.ended", "pid": process.pid, "code": code},

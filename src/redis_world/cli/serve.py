@@ -117,7 +117,8 @@ def _supervise(listening: socket.socket, processes: int, options: dict[str, Any]
     """Run the same command in several processes that share the socket."""
     arguments = [*sys.argv[1:], "--processes", "1", "--descriptor", str(listening.fileno())]
     with listening:
-        return supervise(arguments, processes, options, descriptors=[listening.fileno()])
+        descriptors = [listening.fileno()]
+        return supervise(arguments, processes, options, descriptors=descriptors, what="server")
 
 
 def _import_server() -> Any:

@@ -536,7 +536,7 @@ def _body_type(headers: dict[bytes, bytes]) -> str:
 
 
 def _reply_type(headers: dict[bytes, bytes], method: str) -> str:
-    """CBOR or JSON: what the request accepts, else what it is itself, else what its method is for."""
+    """What the request accepts, else what it is itself, else what its HTTP method is for."""
     for each in _types(headers.get(b"accept", b"")):
         if each in (CBOR, JSON):
             return each
