@@ -22,11 +22,12 @@ from redis_world.world import RedisWorld
 
 if TYPE_CHECKING:
     from redis_world.server import Access, App
+    from redis_world.server.push import PushOptions
 
 __all__ = ["serve"]
 
 TOKENS_VARIABLE: Final = "REDIS_WORLD_TOKENS"
-_NEEDS_SERVER: Final = frozenset({"uvicorn", "httptools", "uvloop"})
+_NEEDS_SERVER: Final = frozenset({"uvicorn", "httptools", "httpx", "uvloop"})
 
 
 @app.command()
@@ -59,6 +60,25 @@ def serve(
     max_requests: Annotated[
         int, typer.Option(min=1, help="Requests that each process handles at the same time.")
     ] = 2048,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of an app that can't poll, such as https://app.example.com. The server "
+            "posts the messages of the namespace to its workflow routes.",
+        ),
+    ] = None,
+    push_concurrency: Annotated[
+        int, typer.Option(min=1, help="Messages that each process pushes at the same time.")
+    ] = 32,
+    push_timeout: Annotated[
+        float, typer.Option(min=1.0, help="Seconds that the app may take for a message.")
+    ] = 900.0,
+    push_queue_namespace: Annotated[
+        str,
+        typer.Option(
+            envvar="WORKFLOW_QUEUE_NAMESPACE", help="Namespace in the queue names of the app."
+        ),
+    ] = "",
     shutdown_timeout: Annotated[
         float,
         typer.Option(min=0.0, help="Seconds that running requests get to finish at shutdown."),
@@ -100,7 +120,12 @@ def serve(
             )
         tls = running.Tls(_text(certfile), _text(keyfile))
         running.check_tls(tls)
-        application = _application(options, access, body, max_requests)
+        pushing = None
+        if push is not None:
+            pushing = running.PushOptions(
+                push, push_concurrency, push_queue_namespace, push_timeout
+            )
+        application = _application(options, access, body, max_requests, pushing)
     if descriptor is None:
         listening = running.bind(address)
         if processes > 1:
@@ -150,16 +175,25 @@ def _access(file: Path | None) -> Access | None:
 
 
 def _application(
-    options: dict[str, Any], access: Access | None, body: int, max_requests: int
+    options: dict[str, Any],
+    access: Access | None,
+    body: int,
+    max_requests: int,
+    push: PushOptions | None,
 ) -> App:
-    from redis_world.server import App, Limits
+    from redis_world.server import App, Limits, Role
 
     def make_world(**more: Any) -> RedisWorld:
         return RedisWorld.from_env(**{**options, **more})
 
     config = make_world().config
     limits = Limits(body=body, requests=max_requests)
-    return App(make_world, access=access, namespace=config.namespace, limits=limits)
+    if push is not None and (access is None or not access.secrets_of(config.namespace, Role.APP)):
+        raise ConfigurationError(
+            f"--push needs a token of the role app for namespace {config.namespace!r}: the app "
+            "accepts only what is signed with its token"
+        )
+    return App(make_world, access=access, namespace=config.namespace, limits=limits, push=push)
 
 
 def _bytes_of(size: str) -> int:

@@ -34,6 +34,7 @@ from redis_world.server.arguments import (
 from redis_world.server.failures import RequestError, failure_of
 from redis_world.server.methods import METHODS, READ, Method, call, check_cancel, message_to_wire
 from redis_world.server.polls import Poll, Polls
+from redis_world.server.push import Pusher, PushOptions
 from redis_world.server.wire import CBOR, CBOR_SEQUENCE, JSON, decode, encode
 from redis_world.worker.sweeping import sweep_by_turns
 from redis_world.world import RedisWorld
@@ -54,6 +55,8 @@ _OCTETS: Final = "application/octet-stream"
 _KEEP_ALIVE_SECONDS: Final = 15.0
 """Of silence in a live stream, after which something is sent, for proxies that count it."""
 _READY_SECONDS: Final = 3.0
+_END_SECONDS: Final = 30.0
+"""How long a pusher may take to end: its worker gives its handlers 20 s."""
 _OPEN_SECONDS: Final = 5.0
 """How often namespaces of new tokens are looked for."""
 _RETRY_SECONDS: Final = 1
@@ -111,6 +114,7 @@ class App:
         access: the tokens; None lets every request do everything in `namespace`.
         namespace: that of requests without tokens.
         limits: what a request may take.
+        push: where messages of `namespace` are pushed to; None: its app polls.
     """
 
     def __init__(
@@ -120,10 +124,12 @@ class App:
         access: Access | None = None,
         namespace: str = "world",
         limits: Limits | None = None,
+        push: PushOptions | None = None,
     ) -> None:
         self._make_world = make_world
         self._access = access
         self._limits = limits or Limits()
+        self._push = push
         # Without tokens: one that everybody has.
         self._open = Token("", namespace, Role.APP, self._limits.requests)
         self._namespaces: dict[str, _Namespace] = {}
@@ -153,15 +159,16 @@ class App:
             raise RuntimeError(f"{scope['type']} is not served")
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        keeping: asyncio.Task[None] | None = None
+        tasks: list[asyncio.Task[None]] = []
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                keeping = asyncio.create_task(self._keep_open(), name="keep open")
+                tasks.append(asyncio.create_task(self._keep_open(), name="keep open"))
+                if self._push is not None:
+                    tasks.append(asyncio.create_task(self._push_to(self._push), name="push"))
                 await send({"type": "lifespan.startup.complete"})
             else:
-                if keeping is not None:
-                    keeping.cancel()
+                await _end(tasks)
                 await self.aclose()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
@@ -416,6 +423,33 @@ class App:
                 outage.succeeded("open")
             await asyncio.sleep(_OPEN_SECONDS)
 
+    async def _push_to(self, options: PushOptions) -> None:
+        """Push until the server stops; while Redis is away it begins again and again."""
+        name = self._open.namespace
+        while not self.stopping.is_set():
+            try:
+                world = (await self._namespace(name)).world
+                pusher = Pusher(world, options, lambda: self._secrets_of(name))
+                ending = asyncio.create_task(self._stop_at_the_end(pusher))
+                try:
+                    await pusher.run()
+                finally:
+                    ending.cancel()
+            except WorldError as error:
+                logger.error(  # noqa: TRY400 - the text tells what happened
+                    "can't push: %s", error, extra={"event": "push.failed"}
+                )
+                await asyncio.sleep(_OPEN_SECONDS)
+
+    async def _stop_at_the_end(self, pusher: Pusher) -> None:
+        await self.stopping.wait()
+        pusher.stop()
+
+    def _secrets_of(self, namespace: str) -> list[str]:
+        if self._access is None:
+            return []
+        return self._access.secrets_of(namespace, Role.APP)
+
     @property
     def _names(self) -> list[str]:
         """The namespaces that requests may ask for."""
@@ -603,6 +637,17 @@ _OWN_HEADERS: Final = [
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
 ]
+
+
+async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """End tasks of the application: what is pushed has finished by itself, or is given up."""
+    for task in tasks:
+        if task.get_name() != "push":
+            task.cancel()
+    if tasks := [*tasks]:
+        await asyncio.wait(tasks, timeout=_END_SECONDS)
+    for task in tasks:
+        task.cancel()
 
 
 async def _send_value(

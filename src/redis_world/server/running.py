@@ -17,8 +17,9 @@ from redis_world import __version__
 from redis_world.errors import ConfigurationError
 from redis_world.server.app import App
 from redis_world.server.protocol import BoundedProtocol
+from redis_world.server.push import PushOptions
 
-__all__ = ["Address", "Tls", "bind", "check_tls", "new_loop", "serve"]
+__all__ = ["Address", "PushOptions", "Tls", "bind", "check_tls", "new_loop", "serve"]
 
 logger = logging.getLogger(__name__)
 
