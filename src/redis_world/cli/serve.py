@@ -36,7 +36,7 @@ def serve(
     namespace: Namespace = None,
     partitions: Partitions = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8780,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8470,
     processes: Annotated[
         int, typer.Option(min=1, help="Number of server processes. They share the port.")
     ] = 1,

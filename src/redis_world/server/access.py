@@ -24,7 +24,8 @@ DEFAULT_REQUESTS: Final = 512
 _LEAST_TOKEN: Final = 16
 """Characters: what is shorter can be guessed."""
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+_TOKEN: Final = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
+"""Printable, without commas: an app names several tokens with commas between them."""
 _LOOK_SECONDS: Final = 1.0
 """How often the file is looked at for changes."""
 
@@ -93,7 +94,7 @@ def _problem(words: Sequence[str]) -> str:
     if len(words) not in (3, 4):
         return "expected `<token> <namespace> <role> [<requests at a time>]`"
     if len(words[0]) < _LEAST_TOKEN or not _TOKEN.fullmatch(words[0]):
-        return f"a token must have at least {_LEAST_TOKEN} printable ASCII characters"
+        return f"a token must have at least {_LEAST_TOKEN} printable ASCII characters, and no comma"
     if not _NAMESPACE.fullmatch(words[1]):
         return "the namespace must match [A-Za-z0-9_.-]{1,64}"
     if words[2] not in {*Role}:

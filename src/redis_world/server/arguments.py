@@ -273,6 +273,7 @@ class RetryArguments(HandleArguments):
 
     error: str = ""
     delay: Seconds | None = None
+    retry_after: Seconds | None = None
 
 
 class ExtendArguments(HandleArguments):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic.alias_generators import to_camel
 
 from redis_world.errors import InvalidInputError, WorldError
-from redis_world.messages import DeadLetter, Enqueue, FollowUp, Message
+from redis_world.messages import DeadLetter, Enqueue, FollowUp, Message, backoff
 from redis_world.models import (
     BaseEvent,
     BatchResult,
@@ -339,7 +339,10 @@ async def _ack(world: RedisWorld, args: a.AckArguments) -> Any:
 async def _retry(world: RedisWorld, args: a.RetryArguments) -> Any:
     """Count a delivery as failed, and have it repeated after a back-off or the given delay."""
     message = Message.from_handle(args.handle)
-    return {"done": await world.queue.retry(message, **_given(args, "handle"))}
+    delay = args.delay
+    if delay is None and args.retry_after is not None:
+        delay = max(args.retry_after, backoff(message.failures + 1))
+    return {"done": await world.queue.retry(message, error=args.error, delay=delay)}
 
 
 @_method("queue.extend", APP, a.ExtendArguments)
