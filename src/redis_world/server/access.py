@@ -94,7 +94,9 @@ def _problem(words: Sequence[str]) -> str:
     if len(words) not in (3, 4):
         return "expected `<token> <namespace> <role> [<requests at a time>]`"
     if len(words[0]) < _LEAST_TOKEN or not _TOKEN.fullmatch(words[0]):
-        return f"a token must have at least {_LEAST_TOKEN} printable ASCII characters, and no comma"
+        return (
+            f"a token must have at least {_LEAST_TOKEN} printable ASCII characters, and no comma"
+        )
     if not _NAMESPACE.fullmatch(words[1]):
         return "the namespace must match [A-Za-z0-9_.-]{1,64}"
     if words[2] not in {*Role}:

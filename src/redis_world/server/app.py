@@ -36,6 +36,7 @@ from redis_world.server.methods import METHODS, READ, Method, call, check_cancel
 from redis_world.server.polls import Poll, Polls
 from redis_world.server.push import Pusher, PushOptions
 from redis_world.server.wire import CBOR, CBOR_SEQUENCE, JSON, decode, encode
+from redis_world.values import shown
 from redis_world.worker.sweeping import sweep_by_turns
 from redis_world.world import RedisWorld
 
@@ -590,7 +591,8 @@ def _request_id(headers: dict[bytes, bytes]) -> tuple[str | None, int]:
     request_id = headers.get(b"request-id")
     attempt = headers.get(b"request-attempt", b"1")
     if not attempt.isdigit() or not 1 <= int(attempt[:7]) <= 1_000_000:
-        raise InvalidInputError("Request-Attempt must be a number from 1")
+        given = attempt.decode("latin-1")
+        raise InvalidInputError(f"Request-Attempt must be a number from 1, not {shown(given)}")
     if request_id is None:
         return None, 1
     return request_id.decode("latin-1"), int(attempt)
@@ -612,9 +614,12 @@ def _check_client(headers: dict[bytes, bytes]) -> None:
     given = headers.get(b"redis-world-client")
     if given is None:
         return
-    match = _VERSION.match(given.decode("latin-1"))
+    text = given.decode("latin-1")
+    match = _VERSION.match(text)
     if match is None:
-        raise InvalidInputError("Redis-World-Client must be <name>/<major>.<minor>.<patch>")
+        raise InvalidInputError(
+            f"Redis-World-Client must be <name>/<major>.<minor>.<patch>, not {shown(text)}"
+        )
     name = match[1]
     oldest = MIN_CLIENTS.get(name)
     version = tuple(map(int, match.groups()[1:]))

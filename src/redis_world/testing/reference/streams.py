@@ -62,7 +62,7 @@ class ReferenceStreams:
                 or the writer has written with a higher number since.
         """
         if (writer is None) != (sequence is None):
-            raise InvalidInputError("writer and sequence come together")
+            raise InvalidInputError(f"writer and sequence come together, not {writer}, {sequence}")
         limit = self._state.config.max_payload_bytes
         for chunk in chunks:
             if not isinstance(chunk, bytes | bytearray | memoryview):
