@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from contextvars import ContextVar
+import re
+from contextvars import ContextVar, Token
 from hashlib import blake2b
 from typing import Final
 
@@ -17,7 +16,7 @@ __all__ = ["CallerRequest", "current_request", "request_scope"]
 
 _MAX_ATTEMPT: Final = 1_000_000
 _MAX_IDS: Final = 0xFFFF
-_ULID_LETTERS: Final = 26
+_ULID: Final = re.compile("[0-7][0-9A-HJKMNP-TV-Z]{25}", re.IGNORECASE | re.ASCII)
 
 
 class CallerRequest:
@@ -29,18 +28,25 @@ class CallerRequest:
 
     Attributes:
         is_repeated: whether an earlier try may have run already.
-        time_ms: when the caller made the request, by its clock.
     """
+
+    __slots__ = ("_made", "_request_id", "_seed", "is_repeated")
 
     def __init__(self, request_id: str, attempt: int) -> None:
         self.is_repeated = attempt > 1
-        ulid = ULID.from_str(request_id)
-        self.time_ms = ulid.milliseconds
-        self._seed = blake2b(ulid.bytes, digest_size=8).digest()
+        self._request_id = request_id.upper()
+        self._seed = b""
         self._made = 0
+
+    @property
+    def time_ms(self) -> int:
+        """When the caller made the request, by its clock."""
+        return ULID.from_str(self._request_id).milliseconds
 
     def next_bytes(self, size: int) -> bytes:
         """Bytes for the next id: those of the same id in each try; they rise within a try."""
+        if not self._seed:
+            self._seed = blake2b(self._request_id.encode(), digest_size=8).digest()
         self._made += 1
         if self._made > _MAX_IDS:
             raise InvalidInputError(f"one request may not need more than {_MAX_IDS} ids")
@@ -55,8 +61,7 @@ def current_request() -> CallerRequest | None:
     return _current.get()
 
 
-@contextlib.contextmanager
-def request_scope(request_id: str, *, attempt: int = 1) -> Iterator[None]:
+class request_scope:  # noqa: N801 - used as a function, and made for every request
     """Make the calls inside one request, which happens once however often it is repeated.
 
     A server that calls the World for others uses it: its client did not get the reply and sends
@@ -72,15 +77,18 @@ def request_scope(request_id: str, *, attempt: int = 1) -> Iterator[None]:
     Raises:
         InvalidInputError: the id is not a ULID, or the attempt is not a positive number.
     """
-    if not isinstance(request_id, str) or len(request_id) != _ULID_LETTERS:
-        raise InvalidInputError(f"request_id must be a ULID, not {shown(request_id)}")
-    attempt = whole(attempt, "attempt", 1, _MAX_ATTEMPT)
-    try:
-        request = CallerRequest(request_id.upper(), attempt)
-    except ValueError:
-        raise InvalidInputError(f"request_id must be a ULID, not {shown(request_id)}") from None
-    token = _current.set(request)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_request", "_token")
+
+    def __init__(self, request_id: str, *, attempt: int = 1) -> None:
+        if not isinstance(request_id, str) or not _ULID.fullmatch(request_id):
+            raise InvalidInputError(f"request_id must be a ULID, not {shown(request_id)}")
+        self._request = CallerRequest(request_id, whole(attempt, "attempt", 1, _MAX_ATTEMPT))
+        self._token: Token[CallerRequest | None] | None = None
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._request)
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _current.reset(self._token)

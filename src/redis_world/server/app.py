@@ -75,12 +75,10 @@ class Limits:
 
     Attributes:
         body: bytes of a request's body.
-        body_seconds: how long a body may take to arrive.
         requests: requests in work at a time, of all tokens together.
     """
 
     body: int = 68 * 1024 * 1024
-    body_seconds: float = 30.0
     requests: int = 2048
 
 
@@ -257,9 +255,13 @@ class App:
             raise RequestError(
                 403, "forbidden", f"a token of the role {token.role} may not call {name}"
             )
-        with self._working(token):
+        self._begin_work(token)
+        try:
             arguments = await self._arguments(request)
             await self._do(request, name, known, arguments)
+        finally:
+            token.in_work -= 1
+            self._in_work -= 1
 
     def _authenticate(self, headers: dict[bytes, bytes]) -> Token:
         """The token of a request.
@@ -280,9 +282,12 @@ class App:
             )
         return token
 
-    @contextlib.contextmanager
-    def _working(self, token: Token) -> Any:
-        """Count a request while it is in work."""
+    def _begin_work(self, token: Token) -> None:
+        """Count a request that is in work.
+
+        Raises:
+            RequestError: there are too many.
+        """
         if token.in_work >= token.requests or self._in_work >= self._limits.requests:
             raise RequestError(
                 429,
@@ -292,11 +297,6 @@ class App:
             )
         token.in_work += 1
         self._in_work += 1
-        try:
-            yield
-        finally:
-            token.in_work -= 1
-            self._in_work -= 1
 
     async def _arguments(self, request: _Request) -> Any:
         """The arguments of a request, as they were sent."""
@@ -329,26 +329,17 @@ class App:
             raise self._too_large()
         parts: list[bytes] = []
         size = 0
-        try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                while True:
-                    message = await request.receive()
-                    if message["type"] == "http.disconnect":
-                        raise _Gone
-                    part = message.get("body", b"")
-                    size += len(part)
-                    if size > self._limits.body:
-                        raise self._too_large()
-                    if not message.get("more_body"):
-                        return b"".join([*parts, part]) if parts else part
-                    parts.append(part)
-        except TimeoutError:
-            raise RequestError(
-                408,
-                "timeout",
-                f"the body did not arrive within {self._limits.body_seconds:g} s",
-                headers=[(b"connection", b"close")],
-            ) from None
+        while True:
+            message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            part: bytes = message.get("body", b"")
+            size += len(part)
+            if size > self._limits.body:
+                raise self._too_large()
+            if not message.get("more_body"):
+                return b"".join([*parts, part]) if parts else part
+            parts.append(part)
 
     def _too_large(self) -> RequestError:
         return RequestError(

@@ -1,4 +1,7 @@
-"""Connections of the HTTP server, with limits on what comes before a request is complete."""
+"""Connections of the HTTP server, with limits on what comes before a request is complete.
+
+Here, and not in the application, since most requests come in one piece, and need no timer then.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ __all__ = ["BoundedProtocol"]
 
 HEADER_SECONDS: Final = 10.0
 """How long the headers of a request may take to arrive."""
+BODY_SECONDS: Final = 30.0
+"""How long a body may take to arrive, after its headers."""
 MAX_HEADER_BYTES: Final = 64 * 1024
 
 _TOO_LARGE: Final = (
@@ -21,18 +26,22 @@ _TIMEOUT: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnect
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Closes connections whose headers are slow or large. The application bounds the bodies."""
+    """Closes connections whose requests are slow, or whose headers are large.
+
+    The application bounds the size of bodies.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._header_bytes = 0
-        self._header_timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._in_headers = True
+        self._in_body = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
-        self._start_timer()
+        self._start_timer(HEADER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing more."""
@@ -43,12 +52,15 @@ class BoundedProtocol(HttpToolsProtocol):
         """Count what comes before the end of the headers."""
         if self._in_headers:
             self._header_bytes += len(data)
-            if self._header_timer is None:
-                self._start_timer()
         super().data_received(data)
-        # A body may come in the same piece: only what has no end yet counts.
-        if self._in_headers and self._header_bytes > MAX_HEADER_BYTES:
-            self._refuse(_TOO_LARGE)
+        if self._in_headers and self._header_bytes:
+            # What comes behind a request in the same piece is counted from the next one on.
+            if self._header_bytes > MAX_HEADER_BYTES:
+                self._refuse(_TOO_LARGE)
+            elif self._timer is None:
+                self._start_timer(HEADER_SECONDS)
+        elif self._in_body and self._timer is None:
+            self._start_timer(BODY_SECONDS)
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -57,27 +69,32 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The headers of a request are there."""
-        self._in_headers, self._header_bytes = False, 0
+        self._in_headers, self._header_bytes, self._in_body = False, 0, True
         self._stop_timer()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """A request is there as a whole; what comes next are headers again."""
         super().on_message_complete()
-        self._in_headers, self._header_bytes = True, 0
+        self._in_headers, self._in_body = True, False
+        self._stop_timer()
 
-    def _start_timer(self) -> None:
-        self._header_timer = self.loop.call_later(HEADER_SECONDS, self._refuse, _TIMEOUT)
+    def _start_timer(self, seconds: float) -> None:
+        self._timer = self.loop.call_later(seconds, self._refuse, _TIMEOUT)
 
     def _stop_timer(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _refuse(self, reply: bytes) -> None:
         self._stop_timer()
         if not self.transport.is_closing():
             # In the middle of another reply nobody would understand it.
-            if self.cycle is None or self.cycle.response_complete:
+            if (
+                self.cycle is None
+                or not self.cycle.response_started
+                or self.cycle.response_complete
+            ):
                 self.transport.write(reply)
             self.transport.close()

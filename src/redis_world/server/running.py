@@ -135,6 +135,8 @@ async def serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        # Who the client is does not matter: only its token does.
+        proxy_headers=False,
         date_header=True,
         timeout_keep_alive=max(1, round(idle_timeout)),
         timeout_graceful_shutdown=max(1, round(shutdown_timeout)),
