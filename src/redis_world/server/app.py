@@ -629,9 +629,7 @@ Headers: TypeAlias = "list[tuple[bytes, bytes]]"
 
 _OWN_HEADERS: Final = [
     (b"redis-world-server", __version__.encode()),
-    (b"redis-world-protocol", PROTOCOL),
     (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
 ]
 
 

@@ -18,11 +18,41 @@ BODY_SECONDS: Final = 30.0
 """How long a body may take to arrive, after its headers."""
 MAX_HEADER_BYTES: Final = 64 * 1024
 
+_HEAD: Final = b"HTTP/1.1 2"
 _TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
 )
 _TIMEOUT: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class _WholeReplies:
+    """A transport that sends the head of a reply together with the beginning of its body.
+
+    Uvicorn writes them one after the other, which is two calls of the system for every request.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._write = transport.write
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        """Write, but keep a head until something follows it."""
+        if data.startswith(_HEAD):
+            self._head = data
+            return
+        if self._head:
+            data, self._head = self._head + data, b""
+        self._write(data)
+
+    def close(self) -> None:
+        """Write what is kept, and close."""
+        self.write(b"")
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -41,6 +71,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
+        whole: Any = _WholeReplies(transport)
+        self.transport = whole
         self._start_timer(HEADER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:

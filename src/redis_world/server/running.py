@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import socket
 import ssl
@@ -137,13 +138,16 @@ async def serve(
         server_header=False,
         # Who the client is does not matter: only its token does.
         proxy_headers=False,
-        date_header=True,
+        date_header=False,
         timeout_keep_alive=max(1, round(idle_timeout)),
         timeout_graceful_shutdown=max(1, round(shutdown_timeout)),
         backlog=_BACKLOG,
         **options,
     )
     server = _Server(config, app)
+    # What was imported stays: the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
     host, port = listening.getsockname()[:2]
     logger.info(
         "serving on %s://%s:%d",
