@@ -373,6 +373,11 @@ def _origin(writer: str | None, sequence: int | None) -> tuple[str, int] | None:
     """Whose write it is, and which; None for the World's own."""
     if writer is None and sequence is None:
         return None
+    if writer is None or sequence is None:
+        raise InvalidInputError(
+            "writer and sequence must be given together, not writer "
+            f"{shown(writer)} and sequence {shown(sequence)}"
+        )
     if not isinstance(writer, str) or not _WRITER.fullmatch(writer):
         raise InvalidInputError(f"writer must be 8 to 32 hex digits, not {shown(writer)}")
     return writer, whole(sequence, "sequence", 1, MAX_SLOT)

@@ -116,7 +116,7 @@ async def test_everybody_sweeps_when_nobody_can_be_elected(
     async def fail(*_: object) -> float:
         raise WorldUnavailableError("the node is away")
 
-    monkeypatch.setattr("redis_world.worker.running.elect", fail)
+    monkeypatch.setattr("redis_world.worker.sweeping.elect", fail)
     async with at_work(world, handle, sweep_interval=INTERVAL):
         await sweeps.some(3)
 

@@ -43,7 +43,7 @@ def test_a_topic_is_the_name_up_to_the_workflow(name: str, topic: str) -> None:
         "_wkf_workflow_orders",
         " __wkf_workflow_orders",
         "\n__wkf_workflow_orders",
-        "__wkf_step_orders",
+        "__wkf_steps_orders",
         "__a_b_wkf_workflow_orders",
         "__A_wkf_workflow_orders",
         "__1a_wkf_workflow_orders",
