@@ -3,7 +3,8 @@
 Each block runs in a folder of its own, in processes as a user would start them. Files that the
 document names in the first comment of a block (`# bootstrap.py`) lie there. A block that contains
 tests runs with pytest, any other block of Python as a program; commands run in a shell, against a
-private server in place of the one at localhost:6379.
+private server in place of the one at localhost:6379. Requests by curl go to a `redis-world serve`
+on it, and must succeed.
 
 A block of a language that this does not know fails, as does a command that can't run; what is left
 out is listed below.
@@ -28,12 +29,18 @@ from typing import Any, Final
 import pytest
 
 from redis_world import RedisWorld
+from redis_world.testing.ports import free_port
 from support.backends import Backend, Servers
 from support.command_line import environment
+from support.events import event, hook_created, step_created, wait_created, write
+from support.until import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENTS: Final = sorted(
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md")]
+    path
+    for pattern in ("*.md", "docs/**/*.md", "benchmarks/**/*.md")
+    for path in ROOT.glob(pattern)
+    if "node_modules" not in path.parts
 )
 PATIENCE: Final = 200.0
 """Seconds for one command; below the time limit of a test, so that the output is shown."""
@@ -47,6 +54,7 @@ SKIPPED: Final = {
     "docker compose up -d --wait redis7": "needs Docker; the private server takes its place",
     "pip install 'redis-world[vercel]'": "needs the network",
     "pip install 'redis-world[vercel]' pytest": "needs the network",
+    "pip install 'redis-world[server]'": "needs the network",
 }
 """Commands that do not run here, and why. Each must still be in a document."""
 SHORTER: Final = {"redis-world bench": "redis-world bench --seconds 1"}
@@ -54,7 +62,9 @@ SHORTER: Final = {"redis-world bench": "redis-world bench --seconds 1"}
 part of the tests has no time for that either."""
 STATUSES: Final = {"redis-world doctor": (0, 1)}
 """Commands that may end with a status other than 0: the private server is worth a warning."""
-DRAWINGS: Final = ("mermaid",)
+DRAWINGS: Final = ("mermaid", "text")
+BESIDE: Final = ("redis-world worker ", "redis-world serve ")
+"""Commands that run until they are stopped."""
 
 _FENCE: Final = re.compile(r"^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAME: Final = re.compile(r"# (?P<name>[\w/]+\.py)\b")
@@ -62,6 +72,7 @@ _PRINTS: Final = re.compile(r"^asyncio\.run\(main\(\)\)  # (?P<output>.+)$", re.
 _TESTS: Final = re.compile(r"^(?:async )?def test_", re.MULTILINE)
 _URL: Final = "redis://localhost:6379/0"
 _RUN: Final = "wrun_..."
+_LETTER: Final = "msg_01J00000000000000000000000"
 
 
 @dataclass(frozen=True)
@@ -129,16 +140,24 @@ class Runner:
                 path = self.folder / block.name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(self.here(block.text), encoding="utf-8")
+            elif block.language == "text" and block.text.startswith("# token"):
+                (self.folder / "tokens.txt").write_text(block.text, encoding="utf-8")
 
     def here(self, text: str) -> str:
         """The text with this server, and this run."""
-        return text.replace(_URL, self.backend.url).replace(_RUN, self.run_id)
+        letter = self.environment.get("LETTER", _LETTER)
+        if "streams.read" in text:
+            text = text.replace("name=out", "name=closed")
+        text = text.replace(_URL, self.backend.url).replace(_LETTER, letter)
+        return text.replace(_RUN, self.run_id)
 
     def run(self, block: Block) -> str:
         """Run a block; returns what it prints."""
         match block.language:
             case "python":
                 return self.run_python(block)
+            case "sh" if block.text.startswith("curl "):
+                return self.run_requests(block.text)
             case "sh" | "bash" | "console":
                 return self.run_commands(block.commands)
             case "":
@@ -176,12 +195,42 @@ class Runner:
             if command.startswith("export "):
                 name, _, value = command.removeprefix("export ").partition("=")
                 self.environment[name] = self.here(value)
-            elif command.startswith("redis-world worker "):
+            elif command.startswith(BESIDE):
                 with self.beside(command):
                     return output + self.run_commands(commands[place + 1 :])
             else:
                 output += self.command(SHORTER.get(command, command))
         return output
+
+    def run_requests(self, text: str) -> str:
+        """Run requests to a server, on which there is all that they name."""
+        port = free_port()
+        named = asyncio.run(self.fill_for_requests())
+        self.environment |= {"URL": f"http://127.0.0.1:{port}", "AUTH": "Accept: */*", **named}
+        with self.beside(f"redis-world serve --url {self.backend.url} --port {port}"):
+            # An answer that tells of an error fails the command.
+            return self.command(
+                text.replace("curl ", "curl --silent --show-error --fail-with-body ", 1)
+            )
+
+    async def fill_for_requests(self) -> dict[str, str]:
+        """A step, a wait, a hook, a closed stream, a leased message and a dead letter."""
+        queue, payload = "__wkf_workflow_w", {"number": 1}
+        async with RedisWorld(self.backend.url, max_failures=1) as world:
+            await write(
+                world, self.run_id, event("run_started"), step_created("step_9"),
+                wait_created("wait_1"), hook_created("hook_1", "approve-1"),
+            )  # fmt: skip
+            await world.queue.send(queue, payload)
+            (dead,) = await world.queue.claim("__wkf_workflow_")
+            await world.queue.retry(dead)
+            await world.queue.send(queue, payload)
+            (leased,) = await world.queue.claim("__wkf_workflow_")
+            # Where a block reads the stream it is closed; where it writes, it is not.
+            await world.streams.write_many(self.run_id, "out", [b"a", b"b"])
+            await world.streams.write(self.run_id, "closed", b"a")
+            await world.streams.close(self.run_id, "closed")
+        return {"RUN": self.run_id, "HANDLE": leased.handle, "LETTER": dead.message_id}
 
     def run_redis_commands(self, commands: list[str]) -> str:
         client: Any = self.backend.client()
@@ -208,6 +257,9 @@ class Runner:
     def beside(self, text: str) -> Iterator[None]:
         """A command in another terminal; it ends in good order when it is asked to."""
         log = self.folder / "beside.log"
+        is_server = text.startswith("redis-world serve ")
+        if is_server and "--port" not in text:
+            text += " --port 0"
         with (
             log.open("wb") as output,
             subprocess.Popen(
@@ -220,6 +272,11 @@ class Runner:
             ) as process,
         ):
             try:
+                if is_server:
+                    # Until then a signal would end it in another way.
+                    wait_until(
+                        lambda: b"serving on" in log.read_bytes() or process.poll() is not None
+                    )
                 yield
                 process.send_signal(signal.SIGTERM)
                 process.wait(PATIENCE)

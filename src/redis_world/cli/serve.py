@@ -18,6 +18,7 @@ from redis_world.cli.logs import LogFormat, LogLevel, set_up, show_server
 from redis_world.cli.options import Namespace, Partitions, Url, world_options
 from redis_world.cli.processes import starting, supervise
 from redis_world.errors import ConfigurationError
+from redis_world.worker import INTERRUPTED_EXIT_CODE
 from redis_world.world import RedisWorld
 
 if TYPE_CHECKING:
@@ -133,9 +134,11 @@ def serve(
     else:
         listening = socket.socket(fileno=descriptor)
     with asyncio.Runner(loop_factory=running.new_loop) as runner:
-        runner.run(
+        is_in_order = runner.run(
             running.serve(application, listening, tls=tls, shutdown_timeout=shutdown_timeout)
         )
+    if not is_in_order:
+        raise typer.Exit(INTERRUPTED_EXIT_CODE)
 
 
 def _supervise(listening: socket.socket, processes: int, options: dict[str, Any]) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import socket
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, Final
 
 import uvicorn
@@ -19,6 +20,7 @@ from redis_world.errors import ConfigurationError
 from redis_world.server.app import App
 from redis_world.server.protocol import BoundedProtocol
 from redis_world.server.push import PushOptions
+from redis_world.signals import stopped_by_signals
 
 __all__ = ["Address", "PushOptions", "Tls", "bind", "check_tls", "new_loop", "serve"]
 
@@ -100,10 +102,21 @@ class _Server(uvicorn.Server):
         self._app = app
         self._loop = asyncio.get_running_loop()
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop at the first signal; at the second one at once."""
-        self._loop.call_soon_threadsafe(self._app.stopping.set)
-        super().handle_exit(sig, frame)
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at the first signal; at the second one at once.
+
+        Uvicorn's own would raise the signal again at the end: a stop is no failure.
+        """
+        with stopped_by_signals(self.stop):
+            yield
+
+    def stop(self) -> None:
+        """Begin the end, from any thread."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._app.stopping.set)
 
 
 async def serve(
@@ -113,7 +126,7 @@ async def serve(
     tls: Tls | None = None,
     idle_timeout: float = 75.0,
     shutdown_timeout: float = 20.0,
-) -> None:
+) -> bool:
     """Serve until SIGTERM or SIGINT.
 
     Then it takes no new connections and no new polls. Running requests finish, for up to
@@ -125,6 +138,9 @@ async def serve(
         tls: the certificate; None for plain HTTP.
         idle_timeout: seconds after which a connection without a request is closed.
         shutdown_timeout: seconds that running requests get.
+
+    Returns:
+        Whether it ended in good order, and not at once by a second signal.
     """
     tls = tls or Tls()
     options: dict[str, Any] = {"ssl_certfile": tls.certfile, "ssl_keyfile": tls.keyfile}
@@ -158,3 +174,4 @@ async def serve(
     )
     await server.serve(sockets=[listening])
     logger.info("server ended", extra={"event": "server.ended"})
+    return not server.force_exit
