@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import socket
@@ -133,6 +134,9 @@ def serve(
             raise typer.Exit(_supervise(listening, processes, options))
     else:
         listening = socket.socket(fileno=descriptor)
+    # What was imported stays: the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
     with asyncio.Runner(loop_factory=running.new_loop) as runner:
         is_in_order = runner.run(
             running.serve(application, listening, tls=tls, shutdown_timeout=shutdown_timeout)

@@ -123,6 +123,7 @@ class Access:
         self._from_file: list[Token] = []
         self._looked_at = time.monotonic()
         self._stamp: tuple[int, int, int] | None = None
+        self._was_read = False
         if file is not None:
             self._read(file)
 
@@ -182,13 +183,13 @@ class Access:
             # What it has in work counts on.
             if token.secret in old:
                 token.in_work = old[token.secret].in_work
-        if self._stamp is not None:
+        if self._was_read:
             logger.info(
                 "%d tokens were read again",
                 len(tokens),
                 extra={"event": "tokens.changed", "count": len(tokens)},
             )
-        self._from_file, self._stamp = tokens, stamp
+        self._from_file, self._stamp, self._was_read = tokens, stamp, True
 
     @staticmethod
     def _stamp_of(file: Path) -> tuple[int, int, int] | None:

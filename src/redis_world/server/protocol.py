@@ -26,6 +26,13 @@ _TOO_LARGE: Final = (
 _TIMEOUT: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
+async def _refuse_headers(_scope: Any, _receive: Any, send: Any) -> None:
+    """Answer a request whose headers came in one piece, and are too large."""
+    headers = [(b"content-length", b"0"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": 431, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
 class _WholeReplies:
     """A transport that sends the head of a reply together with the beginning of its body.
 
@@ -101,9 +108,17 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The headers of a request are there."""
+        is_large = self._header_bytes > MAX_HEADER_BYTES and self._header_size() > MAX_HEADER_BYTES
         self._in_headers, self._header_bytes, self._in_body = False, 0, True
         self._stop_timer()
+        app = self.app
+        if is_large:
+            self.app = _refuse_headers
         super().on_headers_complete()
+        self.app = app
+
+    def _header_size(self) -> int:
+        return sum(len(name) + len(value) for name, value in self.headers)
 
     def on_message_complete(self) -> None:
         """A request is there as a whole; what comes next are headers again."""

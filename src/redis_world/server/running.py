@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import socket
 import ssl
@@ -111,6 +110,11 @@ class _Server(uvicorn.Server):
         with stopped_by_signals(self.stop):
             yield
 
+    async def on_tick(self, counter: int) -> bool:
+        """Stop, too, when the application is told to."""
+        self.should_exit = self.should_exit or self._app.stopping.is_set()
+        return await super().on_tick(counter)
+
     def stop(self) -> None:
         """Begin the end, from any thread."""
         self.force_exit = self.should_exit
@@ -127,7 +131,7 @@ async def serve(
     idle_timeout: float = 75.0,
     shutdown_timeout: float = 20.0,
 ) -> bool:
-    """Serve until SIGTERM or SIGINT.
+    """Serve until SIGTERM or SIGINT, or until `app.stopping` is set.
 
     Then it takes no new connections and no new polls. Running requests finish, for up to
     `shutdown_timeout` seconds.
@@ -161,9 +165,6 @@ async def serve(
         **options,
     )
     server = _Server(config, app)
-    # What was imported stays: the collector need not look at it again and again.
-    gc.collect()
-    gc.freeze()
     host, port = listening.getsockname()[:2]
     logger.info(
         "serving on %s://%s:%d",
