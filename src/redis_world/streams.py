@@ -24,7 +24,7 @@ from redis_world.hints import Subscription
 from redis_world.ids import MAX_SLOT, new_request_id, process_id
 from redis_world.models import StreamChunk, StreamChunksPage, StreamInfo
 from redis_world.paging import DEFAULT_LIMIT, check_limit, parse_cursor
-from redis_world.values import items, plain_bytes, shown, text, whole
+from redis_world.values import flag, items, plain_bytes, shown, text, whole
 
 __all__ = ["Streams"]
 
@@ -195,7 +195,7 @@ class Streams:
         )
 
     async def read(
-        self, run_id: str, name: str, *, start_index: int = 0
+        self, run_id: str, name: str, *, start_index: int = 0, include_empty: bool = False
     ) -> AsyncGenerator[bytes, None]:
         """Read a stream live, until it is closed.
 
@@ -207,12 +207,14 @@ class Streams:
             name: the stream.
             start_index: the index of the first chunk. A negative one counts from the current end,
                 clamped at 0.
+            include_empty: also yield empty chunks, so that a reader can count indexes.
 
         Yields:
-            The chunks in order. Empty chunks have an index but are left out.
+            The chunks in order. Empty chunks have an index but are left out by default.
         """
         run_id, name = self._names(run_id, name)
         start_index = whole(start_index, "start_index", None)
+        include_empty = flag(include_empty, "include_empty")
         keys = self._connection.partitions.of(run_id).of_run(run_id)
         stream = keys.stream(name)
         index = await self._start(run_id, name, min(start_index, MAX_SLOT))
@@ -253,7 +255,7 @@ class Streams:
                         return
                     index += 1
                     may_be_past_end = False
-                    if chunk:
+                    if chunk or include_empty:
                         yield chunk
                 if len(entries) == _READ_CHUNKS:
                     continue

@@ -114,7 +114,9 @@ FINE: Final[dict[str, Fine]] = {
     "event_count": optional(lambda value: type(value) is int and value >= 0),
     **dict.fromkeys(("delay", "timeout", "older_than"), is_duration),
     "lease": lambda value: is_duration(value) and value not in (0, timedelta(0)),
-    **dict.fromkeys(("skip_preload", "preload_events", "dry_run"), lambda v: type(v) is bool),
+    **dict.fromkeys(
+        ("include_empty", "skip_preload", "preload_events", "dry_run"), lambda v: type(v) is bool
+    ),
     "v1_compat": never,
     "partitions": lambda value: value is None,
     "look": lambda value: value is None or (is_duration(value) and value not in (0, timedelta(0))),

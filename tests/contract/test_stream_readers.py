@@ -606,3 +606,14 @@ async def test_the_more_wait_the_less_often_they_look(world: RedisWorld) -> None
             assert {37.4 <= hub.rest(one, 1.0) <= 62.6 for _ in range(100)} == {True}
         assert hub.rest(one, 1.0) <= 6.3
     assert hub.rest(Subscription([asyncio.Event()]), 1.0) == 1.0
+
+
+# Contract: 8.empty chunks
+async def test_a_reader_may_have_empty_chunks_too(world: RedisWorld) -> None:
+    await world.streams.write_many(RUN, "s", [b"", b"1", b"", b"2"])
+    await world.streams.close(RUN, "s")
+    assert [each async for each in world.streams.read(RUN, "s")] == [b"1", b"2"]
+    every = world.streams.read(RUN, "s", include_empty=True)
+    assert [each async for each in every] == [b"", b"1", b"", b"2"]
+    later = world.streams.read(RUN, "s", start_index=2, include_empty=True)
+    assert [each async for each in later] == [b"", b"2"]

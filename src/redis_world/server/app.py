@@ -504,10 +504,13 @@ class App:
     async def _read_stream(self, request: _Request, arguments: ReadArguments) -> None:
         namespace = await self._namespace(request.token.namespace)
         media_type = _stream_type(request.headers)
-        chunks = namespace.world.streams.read(
-            arguments.run_id, arguments.name, start_index=arguments.start_index
-        )
         is_sequence = media_type == CBOR_SEQUENCE
+        chunks = namespace.world.streams.read(
+            arguments.run_id,
+            arguments.name,
+            start_index=arguments.start_index,
+            include_empty=is_sequence,
+        )
         await _send_chunks(request, chunks, media_type, self.stopping, is_sequence=is_sequence)
 
 

@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 from redis_world.errors import InvalidInputError
 from redis_world.models import ResolveData, SortOrder
 from redis_world.models.base import Timestamp
+from redis_world.queue import MAX_CLAIM
 
 __all__ = [
     "AckArguments",
@@ -243,7 +244,7 @@ class ClaimArguments(Arguments):
     """What to lease, and how long to wait for it."""
 
     topics: Annotated[list[str], Field(min_length=1, max_length=_MAX_TOPICS)]
-    limit: Count = 10
+    limit: Annotated[Count, Field(ge=1, le=MAX_CLAIM)] = 10
     lease: Number = 60.0
     wait: Annotated[Seconds, Field(le=MAX_WAIT)] = 0.0
     worker: str | None = None

@@ -100,7 +100,7 @@ class ReferenceStreams:
             self._state.changed.ring()
 
     async def read(
-        self, run_id: str, name: str, *, start_index: int = 0
+        self, run_id: str, name: str, *, start_index: int = 0, include_empty: bool = False
     ) -> AsyncGenerator[bytes, None]:
         """Read a stream live, until it is closed, or its run is removed.
 
@@ -109,9 +109,10 @@ class ReferenceStreams:
             name: the stream.
             start_index: the first chunk to give; a negative one counts from the current end,
                 clamped at 0.
+            include_empty: also yield empty chunks.
 
         Yields:
-            The chunks in order; empty ones have an index but are left out.
+            The chunks in order; empty ones have an index but are left out by default.
         """
         if isinstance(start_index, bool) or not isinstance(start_index, int):
             raise InvalidInputError(f"start_index must be a whole number, not {start_index!r}")
@@ -128,7 +129,7 @@ class ReferenceStreams:
             if index < len(stream.chunks):
                 chunk = stream.chunks[index]
                 index += 1
-                if chunk:
+                if chunk or include_empty:
                     yield chunk
             elif stream.done:
                 return
