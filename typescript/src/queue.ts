@@ -1,7 +1,7 @@
 import { deploymentId, type RedisWorldOptions } from './options.js';
 import type { Transport } from './transport.js';
 
-interface QueueOptions {
+export interface QueueOptions {
   deploymentId?: string;
   idempotencyKey?: string;
   headers?: Record<string, string>;

@@ -8,28 +8,28 @@ import type { CallOptions, Transport } from './transport.js';
 
 type Json = Record<string, unknown>;
 
-interface Pagination {
+export interface Pagination {
   limit?: number;
   cursor?: string;
   sortOrder?: 'asc' | 'desc';
 }
 
-interface ReadParams {
+export interface ReadParams {
   resolveData?: 'none' | 'all';
 }
 
-interface ListParams extends ReadParams {
+export interface ListParams extends ReadParams {
   pagination?: Pagination;
 }
 
-interface EventRequest extends Json {
+export interface EventRequest extends Json {
   eventType: string;
   specVersion?: number;
   correlationId?: string;
   eventData?: unknown;
 }
 
-interface CreateParams extends ReadParams {
+export interface CreateParams extends ReadParams {
   requestId?: string;
   resumeId?: string;
   resumePayloadDigest?: string;
