@@ -50,7 +50,7 @@ export class BaseUrl {
 
 /** The base path that the app's framework has told core. */
 function basePath(): string {
-  const symbols = globalThis as { [key: symbol]: unknown };
+  const symbols = globalThis as unknown as Record<symbol, unknown>;
   const path = symbols[Symbol.for('@workflow/core/basePath')];
   return typeof path === 'string' ? path : '';
 }

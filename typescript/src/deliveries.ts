@@ -36,7 +36,7 @@ export class Deliveries {
 
 /** One set per process: generation 4 has two Worlds, and a bundler may copy this module. */
 export function sharedDeliveries(): Deliveries {
-  const symbols = globalThis as { [key: symbol]: Deliveries | undefined };
+  const symbols = globalThis as unknown as Record<symbol, Deliveries | undefined>;
   return (symbols[Symbol.for('redis-world//deliveries')] ??= new Deliveries());
 }
 
@@ -80,7 +80,7 @@ const ROOT = /^\.\/(?:(?:example|src)\/)?workflows\//;
  * Undefined where there is no registry.
  */
 export function hasStep(name: string): boolean | undefined {
-  const registry = (globalThis as { [key: symbol]: unknown })[STEPS];
+  const registry = (globalThis as unknown as Record<symbol, unknown>)[STEPS];
   if (!(registry instanceof Map) || registry.size === 0) return undefined;
   if (registry.has(name)) return true;
   const [kind, path, ...rest] = name.split('//');

@@ -95,7 +95,8 @@ export class Puller {
   async #run(slots: number): Promise<void> {
     const topics = queuePrefixes(this.#options, this.#sdk.generation);
     let failures = 0;
-    while (!this.#stop.signal.aborted) {
+    const stopped = (): boolean => this.#stop.signal.aborted;
+    while (!stopped()) {
       const free = slots - this.#held.size;
       if (free <= 0) {
         await new Promise<void>((resolve) => {
@@ -120,7 +121,7 @@ export class Puller {
         failures = 0;
         for (const message of messages) this.#accept(message);
       } catch (error) {
-        if (this.#stop.signal.aborted) break;
+        if (stopped()) break;
         failures += 1;
         if (failures === 1) log('error', 'cannot take messages, trying again', { error: text(error) });
         const pause = Math.min(1_000 * 2 ** Math.min(failures - 1, 5), MAX_PAUSE);

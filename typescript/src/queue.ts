@@ -1,3 +1,4 @@
+import { defined } from './codec.js';
 import { deploymentId, type RedisWorldOptions } from './options.js';
 import type { Transport } from './transport.js';
 
@@ -21,14 +22,14 @@ function args(queueName: string, payload: unknown, options: QueueOptions = {}): 
   const headers = Object.entries(options.headers ?? {}).filter(
     ([name]) => !TRACE.has(name.toLowerCase()),
   );
-  return {
+  return defined({
     queueName,
     payload,
     delay: options.delaySeconds,
     idempotencyKey: options.idempotencyKey,
     headers: headers.length === 0 ? undefined : Object.fromEntries(headers),
     deploymentId: options.deploymentId,
-  };
+  });
 }
 
 export function createQueue(transport: Transport, options: RedisWorldOptions) {

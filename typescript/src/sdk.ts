@@ -56,7 +56,7 @@ function load(places: readonly Require[], name: string): Record<string, unknown>
 function version(world: Record<string, unknown> | undefined, given: number | undefined): number {
   if (given !== undefined) return given;
   const minted = world?.['mintedSpecVersion'];
-  if (typeof minted === 'function') return Number((minted as () => number)());
+  if (typeof minted === 'function') return (minted as () => number)();
   const current = world?.['SPEC_VERSION_CURRENT'];
   if (typeof current === 'number') return current;
   throw new ConfigurationError(

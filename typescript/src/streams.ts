@@ -173,9 +173,9 @@ export function createStreams(transport: Transport) {
   ): ReadableStream<Uint8Array> {
     return new ReadableStream<Uint8Array>({
       async pull(controller) {
-        const { done, value } = await source.next();
-        if (done === true) controller.close();
-        else controller.enqueue(value);
+        const next = await source.next();
+        if (next.done === true) controller.close();
+        else controller.enqueue(next.value);
       },
       cancel() {
         signal.abort(new Error('the reader was cancelled'));

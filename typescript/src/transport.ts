@@ -65,6 +65,11 @@ export class Transport {
     return this.#settings;
   }
 
+  /** Throws where the configuration lacks something. */
+  check(): void {
+    this.#settings ??= settings(this.#options);
+  }
+
   /** Aborts all calls, those between two attempts included. */
   close(): void {
     this.#closed.abort(new Error('the World is closed'));

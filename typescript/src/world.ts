@@ -27,7 +27,7 @@ export function buildWorld(options: RedisWorldOptions) {
 
     async start(): Promise<void> {
       // Fails here, with its own text, rather than in the first poll.
-      void transport.settings;
+      transport.check();
       puller.start();
     },
 
