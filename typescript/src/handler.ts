@@ -1,6 +1,6 @@
 import { decode } from './codec.js';
 import { type Deliveries, hasStep } from './deliveries.js';
-import { type RedisWorldOptions, tokens } from './options.js';
+import { deliveryKeys, type RedisWorldOptions } from './options.js';
 import { SIGNATURE_HEADER, verify } from './signature.js';
 
 export interface DeliveryMeta {
@@ -47,13 +47,7 @@ export function createHandlerFactory(options: RedisWorldOptions, deliveries: Del
   ): (request: Request) => Promise<Response> {
     return async (request) => {
       const body = new Uint8Array(await request.arrayBuffer());
-      let accepted: string[];
-      try {
-        accepted = tokens(options);
-      } catch (error) {
-        return reply(401, { error: String(error) });
-      }
-      if (!verify(accepted, request.headers.get(SIGNATURE_HEADER), body)) {
+      if (!verify(deliveryKeys(options), request.headers.get(SIGNATURE_HEADER), body)) {
         return reply(401, {
           error:
             'The signature of the delivery is not valid. Check that the app and the sender have ' +

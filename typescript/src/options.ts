@@ -1,10 +1,13 @@
+import { randomBytes } from 'node:crypto';
+
 /** Options of `createWorld`. Each has an environment variable, which is read when it is needed. */
 export interface RedisWorldOptions {
   /** Address of the server: `http://host:port`. Default: `REDIS_WORLD_SERVER_URL`. */
   url?: string;
   /**
    * Token of the server. Default: `REDIS_WORLD_TOKEN`. Several tokens are separated by commas:
-   * the first is sent to the server, each is accepted in the signature of a delivery.
+   * the first is sent to the server, each is accepted in the signature of a delivery. A server
+   * on this machine may have none.
    */
   token?: string;
   /** Deliveries that run at the same time in this process. Default: `REDIS_WORLD_CONCURRENCY`, 32. */
@@ -32,8 +35,8 @@ export interface RedisWorldOptions {
 
 export interface Settings {
   readonly url: URL;
-  /** Tokens, the one in use first. Never empty. */
-  readonly tokens: readonly [string, ...string[]];
+  /** Tokens, the one in use first. Empty for a server without tokens. */
+  readonly tokens: readonly string[];
 }
 
 export class ConfigurationError extends Error {
@@ -70,18 +73,22 @@ export function settings(options: RedisWorldOptions): Settings {
   return { url, tokens: tokens(options) };
 }
 
-export function tokens(options: RedisWorldOptions): [string, ...string[]] {
-  const list = (options.token ?? process.env['REDIS_WORLD_TOKEN'] ?? '')
+export function tokens(options: RedisWorldOptions): string[] {
+  return (options.token ?? process.env['REDIS_WORLD_TOKEN'] ?? '')
     .split(',')
     .map((token) => token.trim())
     .filter((token) => token !== '');
-  const [first, ...rest] = list;
-  if (first === undefined) {
-    throw new ConfigurationError(
-      'REDIS_WORLD_TOKEN is not set. Set it to a token of `redis-world serve` with the role app.',
-    );
-  }
-  return [first, ...rest];
+}
+
+/**
+ * Keys that sign the deliveries to this app. Without a token it is a secret of this process:
+ * then only the World of this process can deliver, and an open route stays closed to others.
+ */
+export function deliveryKeys(options: RedisWorldOptions): string[] {
+  const given = tokens(options);
+  if (given.length > 0) return given;
+  const symbols = globalThis as unknown as Record<symbol, string | undefined>;
+  return [(symbols[Symbol.for('redis-world//secret')] ??= randomBytes(32).toString('hex'))];
 }
 
 export function concurrency(options: RedisWorldOptions): number {

@@ -12,7 +12,13 @@ import {
   sleep,
 } from './http.js';
 import { log } from './log.js';
-import { concurrency, ConfigurationError, queuePrefixes, type RedisWorldOptions } from './options.js';
+import {
+  concurrency,
+  ConfigurationError,
+  deliveryKeys,
+  queuePrefixes,
+  type RedisWorldOptions,
+} from './options.js';
 import { RunLimit } from './run-limit.js';
 import type { Sdk } from './sdk.js';
 import { sign, SIGNATURE_HEADER } from './signature.js';
@@ -180,7 +186,7 @@ export class Puller {
         url,
         headers: {
           'content-type': 'application/cbor',
-          [SIGNATURE_HEADER]: sign(this.#transport.settings.tokens, body),
+          [SIGNATURE_HEADER]: sign(deliveryKeys(this.#options), body),
         },
         body,
         connectTimeout: 10_000,
@@ -226,7 +232,7 @@ export class Puller {
       if (status === 401 || status === 403 || (status >= 300 && status < 400)) {
         log('warn', 'the app must let requests to /.well-known/workflow/ through', { status });
       }
-      await this.#settle(held, 'queue.retry', { handle, error, delay: after });
+      await this.#settle(held, 'queue.retry', { handle, error, retryAfter: after });
     }
   }
 

@@ -51,6 +51,13 @@ function token(event: EventRequest): string | undefined {
   return typeof data?.token === 'string' ? data.token : event.correlationId;
 }
 
+/** Generation 4 may leave the run out. Its ids are unique within a run here. */
+function needsRun(sdk: Sdk, method: string, runId: string | undefined): void {
+  if (runId !== undefined) return;
+  const message = `${method} needs the id of the run. With the CLI, pass --runId.`;
+  throw worldError(sdk, { status: 400, code: 'invalid-input', message });
+}
+
 export function createStorage(transport: Transport, sdk: Sdk, deliveries: Deliveries) {
   // What comes back is checked by the server; its type is the SDK's.
   const call = async (method: string, args: Json, options?: CallOptions): Promise<never> =>
@@ -113,6 +120,7 @@ export function createStorage(transport: Transport, sdk: Sdk, deliveries: Delive
 
     async listByCorrelationId(params: ListParams & { correlationId: string; runId?: string }) {
       const { correlationId, runId } = params;
+      needsRun(sdk, 'events.listByCorrelationId', runId);
       return call('events.listByCorrelationId', { runId, correlationId, ...page(params) }, { runId });
     },
   };
@@ -168,6 +176,7 @@ export function createStorage(transport: Transport, sdk: Sdk, deliveries: Delive
 
   const steps = {
     async get(runId: string | undefined, stepId: string, params: ReadParams = {}) {
+      needsRun(sdk, 'steps.get', runId);
       return call('steps.get', { runId, stepId, resolveData: params.resolveData }, { runId });
     },
 

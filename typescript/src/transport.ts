@@ -199,7 +199,7 @@ export class Transport {
         url: new URL(`${url.pathname.replace(/\/+$/, '')}/v1/${method}`, url),
         headers: {
           accept,
-          authorization: `Bearer ${tokens[0]}`,
+          ...(tokens[0] === undefined ? {} : { authorization: `Bearer ${tokens[0]}` }),
           'content-type': 'application/cbor',
           'redis-world-client': `redis-world-typescript/${VERSION}`,
           'request-id': id,

@@ -162,6 +162,11 @@ test('errors name the run and the token of the call', async () => {
   await assert.rejects(world.hooks.getByToken('tok'), { name: 'HookNotFoundError', token: 'tok' });
 });
 
+test('a step without its run is a clear error', async () => {
+  await assert.rejects(world.steps.get(undefined, 's'), /needs the id of the run/);
+  await assert.rejects(world.events.listByCorrelationId({ correlationId: 'c' }), /needs the id/);
+});
+
 test('no runs need no call', async () => {
   assert.deepEqual(await world.runs.getMany([]), []);
   assert.equal(server.calls.length, 0);
