@@ -20,6 +20,31 @@ export function decode(bytes: Uint8Array): unknown {
   return codec.decode(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength));
 }
 
+/** Text of a value in the JSON of the protocol: bytes are `{"base64": "..."}`. */
+export function encodeJson(value: unknown): Uint8Array {
+  return Buffer.from(
+    JSON.stringify(value, (_, item: unknown) =>
+      item instanceof Uint8Array ? { base64: Buffer.from(item).toString('base64') } : item,
+    ),
+  );
+}
+
+export function decodeJson(bytes: Uint8Array): unknown {
+  return JSON.parse(Buffer.from(bytes).toString(), (_, item: unknown) => {
+    if (typeof item !== 'object' || item === null) return item;
+    const { base64, ...rest } = item as { base64?: unknown };
+    if (typeof base64 !== 'string' || Object.keys(rest).length > 0) return item;
+    return new Uint8Array(Buffer.from(base64, 'base64'));
+  });
+}
+
+/** Number of bytes in the byte strings of a value. */
+export function countBytes(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 0;
+  if (value instanceof Uint8Array) return value.length;
+  return Object.values(value).reduce<number>((sum, item) => sum + countBytes(item), 0);
+}
+
 /** A copy of `fields` without the names whose value is undefined. */
 export function defined<T extends object>(fields: T): T {
   const entries = Object.entries(fields).filter(([, value]) => value !== undefined);

@@ -1,4 +1,4 @@
-import { decode } from './codec.js';
+import { decode, decodeJson } from './codec.js';
 import { type Deliveries, hasStep } from './deliveries.js';
 import { deliveryKeys, type RedisWorldOptions } from './options.js';
 import { SIGNATURE_HEADER, verify } from './signature.js';
@@ -56,7 +56,8 @@ export function createHandlerFactory(options: RedisWorldOptions, deliveries: Del
       }
       let delivery: unknown;
       try {
-        delivery = decode(body);
+        const json = request.headers.get('content-type')?.startsWith('application/json');
+        delivery = json === true ? decodeJson(body) : decode(body);
       } catch {
         // An answer below says the same.
       }

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 
 import { BaseUrl } from './base-url.js';
-import { defined, encode } from './codec.js';
+import { countBytes, defined, encode, encodeJson } from './codec.js';
 import {
   type Agents,
   createAgents,
@@ -28,6 +28,10 @@ const POLL_SECONDS = 20;
 const MAX_CLAIM = 64;
 const MAX_PAUSE = 30_000;
 const MAX_ANSWER = 2 ** 20;
+
+// Tools around an app, such as loggers and the SDK's own tests, read deliveries as JSON. Beyond
+// this size its base64 costs too much.
+const MAX_JSON_BYTES = 256 * 1024;
 
 interface Message {
   messageId: string;
@@ -177,15 +181,23 @@ export class Puller {
     try {
       const { queueName, messageId, attempt, payload, headers, deploymentId } = message;
       const postponed = message.postponed ?? 0;
-      const body = encode(
-        defined({ queueName, messageId, attempt, payload, headers, deploymentId, postponed }),
-      );
+      const delivery = defined({
+        queueName,
+        messageId,
+        attempt,
+        payload,
+        headers,
+        deploymentId,
+        postponed,
+      });
+      const json = countBytes(payload) < MAX_JSON_BYTES;
+      const body = json ? encodeJson(delivery) : encode(delivery);
       const url = await this.#baseUrl.route(queueName);
       const reply = await exchange({
         agents: this.#agents ?? createAgents(),
         url,
         headers: {
-          'content-type': 'application/cbor',
+          'content-type': json ? 'application/json' : 'application/cbor',
           [SIGNATURE_HEADER]: sign(deliveryKeys(this.#options), body),
         },
         body,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { decode, encode, SequenceReader } from '../src/codec.js';
+import { countBytes, decode, decodeJson, encode, encodeJson, SequenceReader } from '../src/codec.js';
 
 test('bytes are plain byte strings and come back as Uint8Array', () => {
   const encoded = encode({ data: new Uint8Array([1, 2, 3]) });
@@ -33,6 +33,19 @@ test('64-bit integers are numbers', () => {
   const bytes = Buffer.from('1b0000018bcfe56800', 'hex');
   assert.equal(decode(bytes), 1_700_000_000_000);
   assert.equal(decode(encode(2 ** 53 - 1)), 2 ** 53 - 1);
+});
+
+test('JSON keeps bytes, and only bytes', () => {
+  const value = {
+    list: [new Uint8Array([0, 255]), new Uint8Array()],
+    like: { base64: 1 },
+    more: { base64: 'AA==', other: 1 },
+    none: null,
+    nested: { a: { b: new Uint8Array([7]) } },
+  };
+  assert.deepEqual(decodeJson(encodeJson(value)), value);
+  assert.match(Buffer.from(encodeJson(value)).toString(), /"list":\[\{"base64":"AP8="\},/);
+  assert.equal(countBytes(value), 3);
 });
 
 test('a sequence may be cut anywhere', () => {

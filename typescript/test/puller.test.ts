@@ -109,6 +109,27 @@ test('without a token only this process can deliver', async () => {
   assert.deepEqual(outcomes(), [['ack', 1, {}]]);
 });
 
+test('small messages are JSON, large ones CBOR', async () => {
+  const types: (string | null)[] = [];
+  const sizes: number[] = [];
+  const data = [new Uint8Array(100), new Uint8Array(300_000)];
+  for (const bytes of data) queued.push({ payload: { runId: `wrun_${bytes.length}`, bytes } });
+  await start({}, ({ createQueueHandler }) => {
+    const handler = createQueueHandler('__wkf_workflow_', async (message) => {
+      const { bytes } = message as { bytes: unknown };
+      assert.ok(bytes instanceof Uint8Array);
+      sizes.push(bytes.length);
+    });
+    return (request) => {
+      types.push(request.headers.get('content-type'));
+      return handler(request);
+    };
+  });
+  await until(() => outcomes().length === 2);
+  assert.deepEqual(types.sort(), ['application/cbor', 'application/json']);
+  assert.deepEqual(sizes.sort(), [100, 300_000]);
+});
+
 test('the claim names the queues, the free slots and the worker', async () => {
   await start({ concurrency: 7, lease: 30 }, () => answer(200));
   await until(() => server.calls.length > 0);
