@@ -43,7 +43,9 @@ export interface CreateParams extends ReadParams {
 
 function page(params: ListParams | undefined): Json {
   const { limit, cursor, sortOrder } = params?.pagination ?? {};
-  return defined({ limit, cursor, sortOrder, resolveData: params?.resolveData });
+  // The SDK's CLI starts with an empty cursor.
+  const from = cursor === '' ? undefined : cursor;
+  return defined({ limit, cursor: from, sortOrder, resolveData: params?.resolveData });
 }
 
 function token(event: EventRequest): string | undefined {

@@ -117,6 +117,7 @@ const reads: [string, () => Promise<unknown>, object][] = [
     { workflowName: 'w', status: ['failed'], ...sent },
   ],
   ['runs.list', () => world.runs.list(), {}],
+  ['runs.list', () => world.runs.list({ pagination: { cursor: '', limit: 3 } }), { limit: 3 }],
   [
     'runs.waitForTerminal',
     () => world.runs.waitForTerminalStatus('r', { timeoutMs: 60_000, ...none }),
