@@ -228,15 +228,14 @@ test('a message is delivered, continued, retried and postponed', async () => {
     () => Response.json({ timeoutSeconds: 0 }),
     () => Response.json({}),
   ];
-  let handler: Route | undefined;
+  const route: { handler?: Route } = {};
   const app = await FakeApp.start(() => async (request) => {
-    const copy = request.clone();
-    const taken = await handler!(copy);
+    const taken = await route.handler!(request.clone());
     if (taken.status !== 200) return taken;
     return (answers.shift() ?? (() => Response.json({})))();
   });
   const pulling = open({ baseUrl: app.url });
-  handler = pulling.createQueueHandler('__wkf_workflow_', async (payload, { attempt }) => {
+  route.handler = pulling.createQueueHandler('__wkf_workflow_', async (payload, { attempt }) => {
     seen.push([attempt, payload]);
     return undefined;
   });
@@ -256,10 +255,10 @@ test('a message is delivered, continued, retried and postponed', async () => {
 test('a batch of messages reaches the app once each', async () => {
   const runId = await started();
   const seen: number[] = [];
-  let handler: Route | undefined;
-  const app = await FakeApp.start(() => (request) => handler!(request));
+  const route: { handler?: Route } = {};
+  const app = await FakeApp.start(() => (request) => route.handler!(request));
   const pulling = open({ baseUrl: app.url });
-  handler = pulling.createQueueHandler('__wkf_workflow_', async (payload) => {
+  route.handler = pulling.createQueueHandler('__wkf_workflow_', async (payload) => {
     seen.push((payload as { n: number }).n);
     return undefined;
   });
@@ -294,7 +293,8 @@ test('calls survive a server that is killed again and again', async () => {
   ).finally(() => {
     ended = true;
   });
-  for (let round = 0; round < 2 || !ended; round += 1) {
+  const running = (): boolean => !ended;
+  for (let round = 0; round < 2 || running(); round += 1) {
     await servers.kill();
     await servers.serve();
   }
