@@ -27,6 +27,7 @@ import type { Transport } from './transport.js';
 const POLL_SECONDS = 20;
 const MAX_CLAIM = 64;
 const MAX_PAUSE = 30_000;
+const SCARCE_WAIT = 25;
 const MAX_ANSWER = 2 ** 20;
 
 // Tools around an app, such as loggers and the SDK's own tests, read deliveries as JSON. Beyond
@@ -115,12 +116,14 @@ export class Puller {
         continue;
       }
       try {
+        // While most slots are in use, a poll for each that becomes free would cost a request each.
+        if (free < slots / 4) await sleep(SCARCE_WAIT, this.#stop.signal);
         if (this.#pause > 0) await sleep(this.#pause, this.#stop.signal);
         const { messages } = (await this.#transport.call(
           'queue.claim',
           {
             topics,
-            limit: Math.min(free, MAX_CLAIM),
+            limit: Math.min(slots - this.#held.size, MAX_CLAIM),
             lease: this.#lease,
             wait: POLL_SECONDS,
             worker: this.#worker,
