@@ -6,23 +6,65 @@ import * as zlib from 'node:zlib';
 
 const UNKNOWN = /(Workflow|Step) \\?"[^"]*" is not registered in the current deployment/;
 
-/** Replays that run in this process, by run. */
+export interface Active {
+  readonly stepId: string | undefined;
+  declined?: string;
+  /** Whether the delivery records the end of its step and looks at what comes next. */
+  finishing: boolean;
+}
+
+// After the end of its step a delivery reads the run's log, and all that see the last step done
+// replay the run and try to end it. Few at a time avoid that; steps themselves all run at once.
+const MAX_FINISHING = 2;
+const FINISHING_TIME = 500;
+const STEP_ENDS = new Set(['step_completed', 'step_failed']);
+
+/** Deliveries that run in this process, by run. */
 export class Deliveries {
-  readonly #active = new Map<string, Set<{ declined?: string }>>();
+  readonly #active = new Map<string, Set<Active>>();
+  readonly #waiting = new Map<string, (() => void)[]>();
 
   /** Registers a delivery until `end` is called. */
-  begin(runId: string): { declined?: string } {
-    const delivery = {};
+  begin(runId: string, stepId?: string): Active {
+    const delivery: Active = { stepId, finishing: false };
     const set = this.#active.get(runId) ?? new Set();
     set.add(delivery);
     this.#active.set(runId, set);
     return delivery;
   }
 
-  end(runId: string, delivery: object): void {
+  end(runId: string, delivery: Active): void {
     const set = this.#active.get(runId);
     set?.delete(delivery);
     if (set?.size === 0) this.#active.delete(runId);
+    this.#next(runId, delivery);
+  }
+
+  /** Waits until the delivery of this event's step may record the end of the step. */
+  async finish(runId: string, eventType: string, stepId: string | undefined): Promise<void> {
+    if (stepId === undefined || !STEP_ENDS.has(eventType)) return;
+    const set = this.#active.get(runId) ?? new Set<Active>();
+    const delivery = [...set].find((one) => one.stepId === stepId && !one.finishing);
+    if (delivery === undefined) return;
+    while ([...set].filter((one) => one.finishing).length >= MAX_FINISHING) {
+      await new Promise<void>((resolve) => {
+        this.#waiting.set(runId, [...(this.#waiting.get(runId) ?? []), resolve]);
+      });
+    }
+    delivery.finishing = true;
+    // It may go on with other steps, which must not hold the others back.
+    setTimeout(() => {
+      this.#next(runId, delivery);
+    }, FINISHING_TIME).unref();
+  }
+
+  #next(runId: string, delivery: Active): void {
+    if (!delivery.finishing) return;
+    delivery.finishing = false;
+    const [first, ...rest] = this.#waiting.get(runId) ?? [];
+    if (rest.length > 0) this.#waiting.set(runId, rest);
+    else this.#waiting.delete(runId);
+    first?.();
   }
 
   /** Marks the deliveries of a run as not for this app. False if there is none. */

@@ -68,9 +68,10 @@ export function createHandlerFactory(options: RedisWorldOptions, deliveries: Del
       }
       const step = missingStep(queueName, payload);
       if (step !== undefined) return reply(503, { error: `This app has no step "${step}".` });
-      const { runId } = (payload ?? {}) as { runId?: unknown };
-      const run = typeof runId === 'string' ? runId : '';
-      const active = deliveries.begin(run);
+      const { runId, workflowRunId, stepId } = (payload ?? {}) as Record<string, unknown>;
+      const id = runId ?? workflowRunId;
+      const run = typeof id === 'string' ? id : '';
+      const active = deliveries.begin(run, typeof stepId === 'string' ? stepId : undefined);
       let result: unknown;
       try {
         result = await handler(payload, {

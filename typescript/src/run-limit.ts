@@ -1,13 +1,13 @@
-// In a fan-out each finished step reads the run's log, and all that see the last step done
-// replay the run and try to end it. Few deliveries of one run at a time avoid that. A delivery
-// that takes longer leaves the limit: slow steps all run in parallel.
+// Replays of one run at the same time do the same work, and each tries to end the run. So few
+// start at a time. A replay that takes longer leaves the limit: it may run a step.
 
 export type Kind = 'step' | 'replay';
 
 /** Young deliveries of one run that may run at a time, and when a delivery stops to be young. */
 const LIMITS: Record<Kind, { atOnce: number; youth: number }> = {
   replay: { atOnce: 2, youth: 250 },
-  step: { atOnce: 4, youth: 100 },
+  // Their ends are limited instead, by Deliveries.
+  step: { atOnce: Infinity, youth: 0 },
 };
 
 interface Entry {

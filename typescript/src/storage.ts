@@ -71,6 +71,7 @@ export function createStorage(transport: Transport, sdk: Sdk, deliveries: Delive
       if (runId !== null && reason !== undefined && deliveries.decline(runId, reason)) {
         throw worldError(sdk, { status: 503, code: 'unavailable', message: reason });
       }
+      if (runId !== null) await deliveries.finish(runId, event.eventType, event.correlationId);
       const result = (await transport.call(
         'events.create',
         {

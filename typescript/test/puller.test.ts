@@ -216,35 +216,44 @@ test('a lease is extended while the message runs', async () => {
   assert.equal(server.of('queue.extend').length, after);
 });
 
-test('fast steps of one run are few at a time, slow ones all run', async () => {
-  const run = async (time: number): Promise<number> => {
-    let running = 0;
-    let most = 0;
-    const before = outcomes().length;
-    const stepOf = (n: number): Queued => ({ payload: { runId: `wrun_${time}`, stepId: `s${n}` } });
-    duration = time;
-    enter = () => {
+test('steps of one run run all at once, and end few at a time', async () => {
+  let running = 0;
+  let mostRunning = 0;
+  let ending = 0;
+  let mostEnding = 0;
+  server.on('events.create', () => ({ body: {} }));
+  queued = Array.from({ length: 20 }, (_, n) => ({ payload: { runId: 'wrun_1', stepId: `s${n}` } }));
+  await start({ concurrency: 20 }, (own) =>
+    own.createQueueHandler('__wkf_workflow_', async (payload) => {
+      const { stepId } = payload as { stepId: string };
       running += 1;
-      most = Math.max(most, running);
-    };
-    leave = () => {
-      running -= 1;
-    };
-    queued.push(...Array.from({ length: 20 }, (_, n) => stepOf(n)));
-    await until(() => outcomes().length === before + 20);
-    return most;
-  };
-  let duration = 0;
-  let enter = (): void => undefined;
-  let leave = (): void => undefined;
-  await start({ concurrency: 20 }, () => async () => {
-    enter();
-    await new Promise((resolve) => setTimeout(resolve, duration));
-    leave();
-    return Response.json({});
-  });
-  assert.ok((await run(10)) <= 4);
-  assert.equal(await run(1_500), 20);
+      mostRunning = Math.max(mostRunning, running);
+      await until(() => mostRunning === 20);
+      await own.events.create('wrun_1', { eventType: 'step_completed', correlationId: stepId });
+      ending += 1;
+      mostEnding = Math.max(mostEnding, ending);
+      await new Promise((resolve) => setTimeout(resolve, 10));
+      ending -= 1;
+    }),
+  );
+  await until(() => outcomes().length === 20);
+  assert.equal(mostRunning, 20);
+  assert.ok(mostEnding <= 2, `${mostEnding} at a time`);
+});
+
+test('a delivery that goes on after its step does not hold the others back', async () => {
+  let ended = 0;
+  server.on('events.create', () => ({ body: {} }));
+  queued = Array.from({ length: 4 }, (_, n) => ({ payload: { runId: 'wrun_1', stepId: `s${n}` } }));
+  await start({}, (own) =>
+    own.createQueueHandler('__wkf_workflow_', async (payload) => {
+      const { stepId } = payload as { stepId: string };
+      await own.events.create('wrun_1', { eventType: 'step_failed', correlationId: stepId });
+      ended += 1;
+      await until(() => ended === 4);
+    }),
+  );
+  await until(() => outcomes().length === 4);
 });
 
 test('the limit of a run does not hold other runs back', async () => {
