@@ -14,6 +14,7 @@ TEST := $(VENV)/.with-test
 DEV := $(VENV)/.with-dev
 INSTALL = -m pip install --quiet --disable-pip-version-check
 WHEEL := build/wheel
+NPM := typescript/node_modules/.installed
 # An environment for each Python, and one with the lowest versions of the dependencies.
 PYTHONS := build/python
 
@@ -36,7 +37,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 # Made by a pattern, and kept all the same.
 .PRECIOUS: $(VENV)/.with-% $(PYTHONS)/3.%/.installed
-.PHONY: help demo test test-all test-rest test-everything test-pythons test-lowest pythons missing-pythons lint types bench capacity chaos check wheel-test clean
+.PHONY: help demo demo-typescript test test-all test-typescript conformance test-rest test-everything test-pythons test-lowest pythons missing-pythons lint types bench capacity chaos check wheel-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -54,10 +55,25 @@ $(VENV)/.with-%: pyproject.toml | $(VENV)/.made
 demo: $(DEMO) ## run an order workflow and watch it
 	$(BIN)/redis-world demo
 
+$(NPM): typescript/package.json typescript/package-lock.json
+	cd typescript && npm ci --no-audit --no-fund --silent
+	@touch $@
+
+demo-typescript: $(TEST) $(NPM) ## run the same workflow with the TypeScript SDK, which needs Node.js 20
+	cd typescript && npm run --silent build
+	$(BIN)/python tools/typescript.py demo
+
+test-typescript: $(TEST) $(NPM) ## check and test the npm package, which needs Node.js 20
+	cd typescript && npm run --silent lint && npm run --silent types && npm run --silent build
+	cd typescript && npm test --silent && npm run --silent test:integration
+
+conformance: $(TEST) $(NPM) ## run the TypeScript SDK's own suites for Worlds
+	$(BIN)/python tools/typescript.py conformance
+
 test: $(TEST) ## run the quick part of the tests, which needs Python, make and git alone
 	$(BIN)/python $(QUICK)
 
-test-all: test-rest test-lowest test-pythons ## run what test leaves out, then other versions and Pythons
+test-all: test-typescript conformance test-rest test-lowest test-pythons ## run what test leaves out, then other versions and Pythons
 
 test-rest: $(DEV) ## run all tests, the servers taking turns, with coverage of Python and Lua
 	$(COVERED) --in-turn tests $(PYTEST_ARGS)
@@ -132,5 +148,6 @@ wheel-test: $(DEV) ## build the wheel, install it alone, and use it outside the 
 
 clean: ## remove everything that was built or installed here
 	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .benchmarks .hypothesis .venv-peers benchmarks/peers/npm/node_modules
+	rm -rf typescript/node_modules typescript/dist typescript/examples/orders/node_modules
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
