@@ -1,6 +1,6 @@
 """What the npm package needs a server for: the suites of the SDK, and the demo.
 
-`python tools/typescript.py conformance [SUITE]...` runs the Workflow SDK's own suites for Worlds on the
+`python tools/typescript.py conformance [SUITE]...` runs the SDK's own suites for Worlds on the
 package, each against a Redis and two processes of `redis-world serve` of its own.
 `python tools/typescript.py demo` runs the example app on them, and shows its run.
 """
@@ -40,7 +40,8 @@ def serving(*, processes: int) -> Iterator[tuple[str, str]]:
         port = free_port()
         redis_url, url = f"redis://{server.host}:{server.port}/0", f"http://127.0.0.1:{port}"
         options = ["--url", redis_url, "--port", str(port), "--processes", str(processes)]
-        with subprocess.Popen([*COMMAND, "serve", *options, "--log-level", "warning"]) as served:
+        command = [*COMMAND, "serve", *options, "--log-level", "warning"]
+        with subprocess.Popen(command) as served:  # noqa: S603 - our own command
             try:
                 wait_until_ready(url, served)
                 yield redis_url, url
