@@ -133,6 +133,7 @@ PARTS: Final[dict[str, str]] = {
     "8.lasting readers": "what does not end a stream",
     "8.pages": "pages of chunks",
     "8.listing": "names, lengths, unknown streams",
+    "8.names": "the run of a stream, by the name of the stream alone",
     "8.empty chunks": "chunks without bytes",
     "8.streams and runs": "streams of runs in every status, of missing runs and of removed runs",
     "8.one request once": "a repeated write stores its chunk once",

@@ -177,7 +177,7 @@ class Partitions:
         return self._all[number]
 
     def of(self, name: str) -> Keys:
-        """The partition of a run, by its id; likewise of a token."""
+        """The partition of a run, by its id; likewise of a token, or of a stream's name."""
         return self._all[crc16(name) % len(self._all) if len(self._all) > 1 else 0]
 
 
@@ -206,6 +206,10 @@ class Keys:
 
     def hook_runs(self, hook_id: str) -> str:
         return f"{self.base}hook:{escape(hook_id)}"
+
+    def stream_run(self, name: str) -> str:
+        """The note which run writes streams of a name."""
+        return f"{self.base}stream:{escape(name)}"
 
     @property
     def all_hooks(self) -> str:

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from itertools import count
 from typing import Final
 
+from redis_world.codec import to_duration_ms
 from redis_world.connection import Connection
 from redis_world.errors import (
     InvalidInputError,
@@ -193,6 +194,43 @@ class Streams:
             self._keys(run_id, name),
             {"name": name, "op": new_request_id()},
         )
+
+    async def note_run(self, run_id: str, name: str) -> None:
+        """Note that a run writes a stream of this name, for readers that know only the name.
+
+        The first run that is noted for a name keeps it. Its note expires after the `retention` of
+        the World, counted from its last note; another run can have the name then. Without a
+        `retention` it never expires. It needs neither the run nor the stream.
+
+        Args:
+            run_id: the run.
+            name: the stream.
+        """
+        run_id, name = self._names(run_id, name)
+        retention = self._connection.config.retention
+        await self._connection.call(
+            "streams/note_run",
+            {"note": self._connection.partitions.of(name).stream_run(name)},
+            {
+                "run_id": run_id,
+                "retention": ""
+                if retention is None
+                else str(to_duration_ms(retention, "retention")),
+            },
+        )
+
+    async def find_run(self, name: str) -> str | None:
+        """Find the run that was first noted for a stream of this name; see `note_run`.
+
+        The run may be gone, or its user data: its streams are empty then.
+
+        Returns:
+            The id of the run. None: no run was noted, or its note has expired.
+        """
+        name = text(name, "name", self._connection.config.max_name_bytes)
+        key = self._connection.partitions.of(name).stream_run(name)
+        (run_id,) = await self._connection.execute(("GET", key))
+        return None if run_id is None else run_id.decode()
 
     async def read(
         self, run_id: str, name: str, *, start_index: int = 0, include_empty: bool = False

@@ -107,6 +107,7 @@ BOUNDS: Final = {
     "streams/close": Bound(15),
     "streams/info": Bound(5),
     "streams/list": Bound(600),
+    "streams/note_run": Bound(3),
     # The largest write has as many chunks.
     "streams/write": Bound(20 + FULL.chunks),
     "tokens/probe": Bound(10),

@@ -692,6 +692,18 @@ async def close(world: RedisWorld, _: None) -> None:
     await world.streams.close(RUN, "s")
 
 
+async def noted_run(world: RedisWorld, _: ManualClock) -> None:
+    await world.streams.note_run(RUN, "s")
+
+
+async def note_run(world: RedisWorld, _: None) -> None:
+    await world.streams.note_run(RUN, "s")
+
+
+async def note_another_run(world: RedisWorld, _: None) -> None:
+    await world.streams.note_run(OTHER, "s")
+
+
 STREAMS: Final[dict[str, Case]] = {
     "write": Case("streams/write", write_chunk, live_run, repeats="no"),
     "write, no run": Case("streams/write", write_chunk, repeats="no"),
@@ -705,6 +717,9 @@ STREAMS: Final[dict[str, Case]] = {
     "close": Case("streams/close", close, written_stream),
     "close, new": Case("streams/close", close),
     "close, closed": Case("streams/close", close, closed_stream),
+    "note": Case("streams/note_run", note_run),
+    "note again": Case("streams/note_run", note_run, noted_run),
+    "note another run": Case("streams/note_run", note_another_run, noted_run),
 }
 
 

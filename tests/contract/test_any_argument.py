@@ -215,6 +215,8 @@ async def stage(world: RedisWorld) -> dict[str, dict[str, Any]]:
         "streams.list": run,
         "streams.get_info": {**run, "name": "out"},
         "streams.get_chunks": {**run, "name": "out"},
+        "streams.note_run": {**run, "name": "out"},
+        "streams.find_run": {"name": "out"},
         "prune": {"older_than": 3600},
         "sweep": {},
         "open": {},

@@ -199,6 +199,8 @@ async def _stream(world: RedisWorld, run_id: str) -> None:
     await world.streams.get_info(run_id, "out")
     await world.streams.get_chunks(run_id, "out")
     await world.streams.list(run_id)
+    await world.streams.note_run(run_id, "out")
+    assert await world.streams.find_run("out") == run_id
     assert [chunk async for chunk in world.streams.read(run_id, "out")] == [b"1", b"2"]
 
 

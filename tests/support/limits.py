@@ -203,6 +203,8 @@ class Lab:
         await world.streams.get_info(run_id, "shared")
         await world.streams.get_chunks(run_id, "shared")
         await world.streams.close(run_id, "shared")
+        await world.streams.note_run(run_id, "shared")
+        await world.streams.find_run("shared")
 
     async def _retained_hooks(self) -> None:
         """Hooks that outlive their run, and then have had their time, too."""

@@ -68,6 +68,14 @@ MOMENT: Final = ULID.from_str(MAIN.removeprefix("wrun_")).datetime
 HEALTH: Final = "wrun_hc_1"
 """A run that never is: it only has a stream."""
 
+RICH: Final[dict[str, Any]] = {
+    "library": ManualClock.library(),
+    "max_failures": 2,
+    # What is noted at that moment has not expired now.
+    "retention": timedelta(days=36_500),
+}
+"""Options of the World that has everything."""
+
 RUN: Final = KEYS.of_run(MAIN)
 ODD: Final = "a/b:ü %"
 """A step id with whatever must be escaped in a key."""
@@ -176,6 +184,8 @@ async def _streams(world: RedisWorld) -> None:
     await world.streams.close(MAIN, "out")
     await world.streams.close(MAIN, "void")
     await world.streams.write(HEALTH, "health", b"ok")
+    for name in ("out", ODD):
+        await world.streams.note_run(MAIN, name)
 
 
 async def _bury(make: _Builder) -> None:
@@ -206,9 +216,7 @@ async def rich_dump() -> Dump:
     """The keys of that World, made once."""
     if not _dumps:
         backend = Backend("memory", "memory://invariants")
-        async with backend.world(
-            namespace=NAMESPACE, library=ManualClock.library(), max_failures=2
-        ) as world:
+        async with backend.world(namespace=NAMESPACE, **RICH) as world:
             await build(world)
             with contextlib.closing(backend.client()) as client:
                 dumped = backend.dump().items()
@@ -257,7 +265,7 @@ def client(backend: Backend) -> Iterator[Client]:
 
 
 async def test_a_world_with_everything_holds(backend: Backend) -> None:
-    async with backend.world(library=ManualClock.library(), max_failures=2) as world:
+    async with backend.world(**RICH) as world:
         await build(world)
         before = backend.dump()
         await check_invariants(world)
@@ -805,6 +813,11 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "a name with a score": (do("zadd", RUN.streams, {"out": 1}), "streams: out has score 1, not"),
     "no stream": (do("delete", OUT), ":stream:out is missing"),
     "no writers": (do("delete", WRITERS), ":stream:out:writers is missing"),
+    "a note of another type": (
+        do("hset", KEYS.stream_run("x"), "run", MAIN),
+        "stream:x is a hash and must be a string",
+    ),
+    "a note of no name": (do("set", f"{BASE}stream:a/b", MAIN), ":stream:a/b is not a key"),
     "streams to be kept of no run": (
         do("zadd", KEYS.cleaning, {"keep/x": 1}),
         "keep/x belongs to no",
@@ -1163,6 +1176,20 @@ async def test_no_field_of_an_entity_may_change_or_go_or_come(rich: Rich, key: s
         assert [each for each in changed if each.startswith(told + "'x', by the log ")], field
         if field in fields[1:]:
             assert [each for each in gone if each.startswith(told + "absent, by ")], field
+
+
+async def test_a_note_in_another_partition_than_its_name_is_found() -> None:
+    async with memory_world(partitions=4) as world:
+        await world.streams.note_run(MAIN, "a/b")
+        await check_invariants(world)
+        partitions = world.connection.partitions
+        wrong = next(keys for keys in partitions if keys is not partitions.of("a/b"))
+        await world.connection.execute(("SET", wrong.stream_run("a/b"), MAIN))
+        with pytest.raises(InvariantViolationError) as caught:
+            await check_invariants(world)
+    assert caught.value.violations == [
+        f"partition {wrong.number}: stream:a%2Fb lies in another partition than its name"
+    ]
 
 
 LEFT_BEHIND: Final[dict[str, tuple[tuple[str | int, ...], str]]] = {

@@ -134,6 +134,7 @@ def known_keys(keys: Keys) -> str:
     run = RunKeys(keys.base, some)
     built = [
         *(keys.meta, keys.token(some), keys.hook_runs(some), keys.all_hooks, keys.runs),
+        keys.stream_run(some),
         *(keys.runs_of_status(some), keys.runs_of_workflow(some, some), keys.topics),
         *(keys.topic(TOPIC, part) for part in ("due", "declined", "leased", "dead", "held")),
         keys.topic("__sleepy_wkf_workflow_", "sleepers"),

@@ -19,6 +19,7 @@ from redis_world.errors import (
     ConfigurationError,
     EntityConflictError,
     InvalidEventError,
+    InvalidInputError,
     MessageNotFoundError,
     RunNotFoundError,
     StreamClosedError,
@@ -68,7 +69,8 @@ def world(reference: ReferenceWorld) -> RedisWorld:
 def memory_of(reference: ReferenceWorld) -> str:
     """Everything that it has stored."""
     state = reference._state
-    return repr((state.runs, state.run_queues, state.messages, state.topics, state.streams))
+    of_runs = state.runs, state.run_queues, state.messages, state.topics
+    return repr((*of_runs, state.streams, state.stream_runs))
 
 
 # -- every event in every state ----------------------------------------------------------------
@@ -584,6 +586,35 @@ async def test_a_live_reader_follows_a_stream_to_its_end(world: RedisWorld) -> N
     assert found == [b"a", b"b"]
     with pytest.raises(StreamClosedError):
         await world.streams.write(run_id, "s", b"c")
+
+
+async def test_a_name_leads_to_its_first_run_until_the_retention_ends(
+    reference: ReferenceWorld, clock: Clock
+) -> None:
+    streams, month = reference.streams, 30 * 86_400
+    assert await streams.find_run("s") is None
+    await streams.note_run("one", "s")
+    clock.advance(month - 1)
+    await streams.note_run("other", "s")
+    assert [await streams.find_run(name) for name in ("s", "t")] == ["one", None]
+    await streams.note_run("one", "s")
+    clock.advance(month - 1)
+    assert await streams.find_run("s") == "one"
+    clock.advance(1)
+    assert await streams.find_run("s") is None
+    await streams.note_run("other", "s")
+    assert await streams.find_run("s") == "other"
+    with pytest.raises(InvalidInputError):
+        await streams.note_run("one", "\ud800")
+    with pytest.raises(InvalidInputError):
+        await streams.find_run("\ud800")
+
+
+async def test_without_a_retention_a_name_leads_to_its_run_for_ever(clock: Clock) -> None:
+    reference = ReferenceWorld(clock=clock, retention=None)
+    await reference.streams.note_run("one", "s")
+    clock.advance(365_000 * 86_400)
+    assert await reference.streams.find_run("s") == "one"
 
 
 async def test_a_stream_without_a_run_goes_after_an_hour(world: RedisWorld, clock: Clock) -> None:

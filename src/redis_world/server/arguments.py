@@ -318,7 +318,13 @@ class StreamArguments(Arguments):
     name: str
 
 
-class WriteArguments(StreamArguments):
+class FindableArguments(StreamArguments):
+    """Which stream, and whether `streams.find` is to find its run."""
+
+    findable: bool = False
+
+
+class WriteArguments(FindableArguments):
     """A chunk, and whose write it is."""
 
     chunk: Any
@@ -326,7 +332,7 @@ class WriteArguments(StreamArguments):
     sequence: Count | None = None
 
 
-class WriteManyArguments(StreamArguments):
+class WriteManyArguments(FindableArguments):
     """Chunks, and whose write it is."""
 
     chunks: list[Any]

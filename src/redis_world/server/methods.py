@@ -26,6 +26,7 @@ from redis_world.models import (
     Wait,
 )
 from redis_world.models.base import Model
+from redis_world.scatter import complete
 from redis_world.server import arguments as a
 from redis_world.server.access import Role
 from redis_world.server.failures import RequestError, failure_of
@@ -412,34 +413,51 @@ def _chunks(values: Iterable[Any]) -> list[bytes]:
     return chunks
 
 
+async def _noted(world: RedisWorld, args: a.FindableArguments, call: Awaitable[None]) -> None:
+    """Do a call that writes a stream; note the run with it, for readers that know the name."""
+    if args.findable:
+        noting = world.streams.note_run(args.run_id, args.name)
+        await complete([call, noting], "calls of this request")
+    else:
+        await call
+
+
 @_method("streams.write", APP, a.WriteArguments)
 async def _write(world: RedisWorld, args: a.WriteArguments) -> Any:
     """Append a chunk to a stream."""
-    await world.streams.write_many(
+    call = world.streams.write_many(
         args.run_id,
         args.name,
         _chunks([args.chunk]),
         writer=args.writer,
         sequence=args.sequence,
     )
+    await _noted(world, args, call)
 
 
 @_method("streams.writeMany", APP, a.WriteManyArguments)
 async def _write_many(world: RedisWorld, args: a.WriteManyArguments) -> Any:
     """Append up to 5,000 chunks in order, all of them or none."""
-    await world.streams.write_many(
+    call = world.streams.write_many(
         args.run_id,
         args.name,
         _chunks(args.chunks),
         writer=args.writer,
         sequence=args.sequence,
     )
+    await _noted(world, args, call)
 
 
-@_method("streams.close", APP, a.StreamArguments)
-async def _close(world: RedisWorld, args: a.StreamArguments) -> Any:
+@_method("streams.close", APP, a.FindableArguments)
+async def _close(world: RedisWorld, args: a.FindableArguments) -> Any:
     """Close a stream; closing it again changes nothing."""
-    await world.streams.close(args.run_id, args.name)
+    await _noted(world, args, world.streams.close(args.run_id, args.name))
+
+
+@_method("streams.find", READ, a.StreamNameArguments, get=True)
+async def _find_stream(world: RedisWorld, args: a.StreamNameArguments) -> Any:
+    """Find the run of a stream that was written as findable, by the name of the stream."""
+    return {"runId": await world.streams.find_run(args.name)}
 
 
 @_method("streams.list", READ, a.RunIdArguments, list[str], get=True)

@@ -24,7 +24,10 @@ from redis_world.testing.invariants.messages import Messages, violations_of_mess
 from redis_world.testing.invariants.ownership import violations_of_ownership
 from redis_world.testing.invariants.retention import violations_of_retention
 from redis_world.testing.invariants.snapshot import Snapshot, read_snapshots
-from redis_world.testing.invariants.streams import violations_of_streams
+from redis_world.testing.invariants.streams import (
+    violations_of_stream_notes,
+    violations_of_streams,
+)
 from redis_world.testing.invariants.tokens import violations_of_tokens
 from redis_world.world import RedisWorld
 
@@ -76,6 +79,7 @@ async def check_invariants(world: RedisWorld) -> None:
             *violations_of_hooks(snapshot, keys, hooks[-1]),
             *violations_of_retention(snapshot, folds),
             *violations_of_streams(snapshot),
+            *violations_of_stream_notes(connection.partitions, keys, snapshot),
             *violations_of_messages(snapshot, messages),
             *violations_of_bookkeeping(snapshot, messages, serialized=config.serialize_runs),
             *violations_of_wake_sources(snapshot, messages, folds),

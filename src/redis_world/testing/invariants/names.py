@@ -54,6 +54,7 @@ TYPES: Final = {
     "run:writers": "hash",
     "token": "hash",
     "hook": "zset",
+    "stream": "string",
     "hooks": "zset",
     "runs": "zset",
     "runs:status": "zset",
@@ -114,6 +115,8 @@ def parse_key(text: str) -> KeyName | None:
                 return KeyName("token", "", digest)
             case ["hook", hook_id]:
                 return KeyName("hook", "", _unescape(hook_id))
+            case ["stream", name]:
+                return KeyName("stream", "", _unescape(name))
             case ["run", run, *parts] if run:
                 return _of_run(_unescape(run), parts)
             case ["queue", topic, *parts]:

@@ -36,7 +36,9 @@ def _of_expiry(snapshot: Snapshot) -> Iterable[str]:
         is_open = name.kind in STREAM_KINDS and snapshot.is_cleaning("keep", name.owner)
         is_over = name.kind == "run:ops" and has_run and not snapshot.is_live(name.owner)
         expires = name in snapshot.ttls
-        if expires and not (is_stray or is_over or is_removed or is_open):
+        # A note for readers that know only a stream's name; without a retention it stays.
+        is_note = name.kind == "stream"
+        if expires and not (is_stray or is_over or is_removed or is_open or is_note):
             yield f"{spelled} expires in {snapshot.ttls[name]} ms, and must not"
         elif is_stray and not expires:
             yield f"{spelled} belongs to a missing run, and does not expire"

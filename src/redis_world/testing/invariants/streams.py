@@ -1,4 +1,4 @@
-"""The chunk streams of runs."""
+"""The chunk streams of runs, and the notes which run writes streams of a name."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from redis_world.keys import RunKeys
+from redis_world.keys import Keys, Partitions, RunKeys
 from redis_world.testing.invariants.names import STREAM_KINDS
 from redis_world.testing.invariants.snapshot import Hash, RawEntry, Snapshot, text
 
-__all__ = ["violations_of_streams"]
+__all__ = ["violations_of_stream_notes", "violations_of_streams"]
 
 _LAST_WRITE: Final = re.compile(rb"([0-9]+) ([0-9]+)(?: [0-9a-f]+)?")
 """Sequence and index of a writer's last write."""
@@ -23,6 +23,17 @@ def violations_of_streams(snapshot: Snapshot) -> list[str]:
     for run_id in sorted(runs):
         wrong += _of_run(snapshot, run_id)
     return wrong
+
+
+def violations_of_stream_notes(
+    partitions: Partitions, keys: Keys, snapshot: Snapshot
+) -> list[str]:
+    """A note lies in the partition of its name: readers look for it nowhere else."""
+    return [
+        f"{keys.stream_run(name).removeprefix(keys.base)} lies in another partition than its name"
+        for name in sorted(snapshot.names("stream"))
+        if partitions.of(name) is not keys
+    ]
 
 
 def _of_run(snapshot: Snapshot, run_id: str) -> Iterable[str]:

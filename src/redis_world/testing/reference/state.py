@@ -212,6 +212,8 @@ class State:
         self.messages: dict[str, StoredMessage] = {}
         self.topics: set[str] = set()
         self.streams: dict[tuple[str, str], StoredStream] = {}
+        self.stream_runs: dict[str, tuple[str, int | None]] = {}
+        """Name of a stream -> the run that was noted for it, and until when; None for ever."""
         self.changed = Bell()
         self._clock = clock
 

@@ -6,6 +6,7 @@ import builtins
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
+from redis_world.codec import to_duration_ms
 from redis_world.errors import InvalidInputError, StreamClosedError
 from redis_world.ids import new_request_id
 from redis_world.models import StreamChunk, StreamChunksPage, StreamInfo
@@ -98,6 +99,26 @@ class ReferenceStreams:
             stream.done = True
             stream.written_at = self._state.now_ms()
             self._state.changed.ring()
+
+    async def note_run(self, run_id: str, name: str) -> None:
+        """Note that a run writes a stream of this name; the first run that is noted keeps it.
+
+        A note expires after the `retention` of the World, counted from the run's last one.
+        """
+        check_text(run_id, name)
+        if await self.find_run(name) not in (None, run_id):
+            return
+        retention = self._state.config.retention
+        until = None
+        if retention is not None:
+            until = self._state.now_ms() + to_duration_ms(retention, "retention")
+        self._state.stream_runs[name] = run_id, until
+
+    async def find_run(self, name: str) -> str | None:
+        """The run that was first noted for a stream of this name, or None."""
+        check_text(name)
+        run_id, until = self._state.stream_runs.get(name, (None, None))
+        return None if until is not None and until <= self._state.now_ms() else run_id
 
     async def read(
         self, run_id: str, name: str, *, start_index: int = 0, include_empty: bool = False
