@@ -685,7 +685,7 @@ async def write_many(world: RedisWorld, _: None) -> None:
 
 async def write_for_a_writer(world: RedisWorld, _: None) -> None:
     chunks = [b"1", b"", b"2"]
-    await world.streams.write_many(RUN, "s", chunks, writer="0123456789abcdef", sequence=1)
+    await world.streams.write_many(RUN, "s", chunks, writer="ab" * 10, sequence=1)
 
 
 async def close(world: RedisWorld, _: None) -> None:
