@@ -79,6 +79,7 @@ CASES: Final[dict[str, Case]] = {
     },
     "streams.close": lambda p: {"runId": p["run"], "name": "out"},
     "streams.list": lambda p: {"runId": p["run"]},
+    "streams.find": lambda _: {"name": "out"},
     "streams.getInfo": lambda p: {"runId": p["run"], "name": "out"},
     "streams.getChunks": lambda p: {"runId": p["run"], "name": "out", "limit": 2},
 }  # fmt: skip

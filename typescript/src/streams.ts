@@ -7,6 +7,8 @@ import type { Transport } from './transport.js';
 
 type Chunk = string | Uint8Array;
 
+/** The name of a run's own stream. Readers find the run of others through the server. */
+const OWN_STREAM = /^strm_([0-9A-HJKMNP-TV-Z]{26})_user/;
 const MAX_CHUNKS = 5_000;
 const MAX_BYTES = 8 * 2 ** 20;
 const MAX_WRITERS = 1_000;
@@ -71,34 +73,52 @@ export function createStreams(transport: Transport) {
 
   const key = (runId: string, name: string): string => `${runId}/${name}`;
 
-  async function write(runId: string, name: string, chunk: Chunk): Promise<void> {
+  /** Who writes, as each write tells it. A first write makes the stream known by its name. */
+  function origin(own: Writer, findable: boolean): Record<string, unknown> {
+    own.sequence += 1;
+    const first = findable && own.sequence === 1 ? { findable: true } : {};
+    return { writer: own.id, sequence: own.sequence, ...first };
+  }
+
+  async function write(
+    runId: string,
+    name: string,
+    chunk: Chunk,
+    findable = false,
+  ): Promise<void> {
     await ordered(key(runId, name), async (own) => {
-      own.sequence += 1;
       await transport.call(
         'streams.write',
-        { runId, name, chunk: bytes(chunk), writer: own.id, sequence: own.sequence },
+        { runId, name, chunk: bytes(chunk), ...origin(own, findable) },
         { runId },
       );
     });
   }
 
-  async function writeMulti(runId: string, name: string, chunks: readonly Chunk[]): Promise<void> {
+  async function writeMulti(
+    runId: string,
+    name: string,
+    chunks: readonly Chunk[],
+    findable = false,
+  ): Promise<void> {
     if (chunks.length === 0) return;
     await ordered(key(runId, name), async (own) => {
       for (const group of groups(chunks)) {
-        own.sequence += 1;
         await transport.call(
           'streams.writeMany',
-          { runId, name, chunks: group, writer: own.id, sequence: own.sequence },
+          { runId, name, chunks: group, ...origin(own, findable) },
           { runId },
         );
       }
     });
   }
 
-  async function close(runId: string, name: string): Promise<void> {
+  async function close(runId: string, name: string, findable = false): Promise<void> {
     const id = key(runId, name);
-    await ordered(id, () => transport.call('streams.close', { runId, name }, { runId }));
+    await ordered(id, (own) => {
+      const first = findable && own.sequence === 0 ? { findable: true } : {};
+      return transport.call('streams.close', { runId, name, ...first }, { runId });
+    });
     writers.delete(id);
   }
 
@@ -202,7 +222,7 @@ export function createStreams(transport: Transport) {
   /** The run that has a stream. Generation 4 reads a stream by its name alone. */
   async function runOf(name: string, signal?: AbortSignal): Promise<string | null> {
     // The streams of a run itself are named after it.
-    const own = /^strm_([0-9A-HJKMNP-TV-Z]{26})_user/.exec(name)?.[1];
+    const own = OWN_STREAM.exec(name)?.[1];
     if (own !== undefined) return `wrun_${own}`;
     const found = (await transport.call('streams.find', { name }, { signal })) as {
       runId: string | null;
@@ -239,13 +259,23 @@ export function createStreams(transport: Transport) {
 
   return {
     /** Generation 5. */
-    streams: { write, writeMulti, close, get, list, getChunks, getInfo },
+    streams: {
+      write: (runId: string, name: string, chunk: Chunk) => write(runId, name, chunk),
+      writeMulti: (runId: string, name: string, many: readonly Chunk[]) =>
+        writeMulti(runId, name, many),
+      close: (runId: string, name: string) => close(runId, name),
+      get,
+      list,
+      getChunks,
+      getInfo,
+    },
     /** Generation 4. */
     flat: {
-      writeToStream: (name: string, runId: string, chunk: Chunk) => write(runId, name, chunk),
+      writeToStream: (name: string, runId: string, chunk: Chunk) =>
+        write(runId, name, chunk, !OWN_STREAM.test(name)),
       writeToStreamMulti: (name: string, runId: string, many: Chunk[]) =>
-        writeMulti(runId, name, many),
-      closeStream: (name: string, runId: string) => close(runId, name),
+        writeMulti(runId, name, many, !OWN_STREAM.test(name)),
+      closeStream: (name: string, runId: string) => close(runId, name, !OWN_STREAM.test(name)),
       readFromStream,
       listStreamsByRunId: list,
       getStreamChunks: (

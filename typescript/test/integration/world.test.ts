@@ -213,8 +213,13 @@ test('a stream is read while it is written, and after a crash of the server', as
     [1, 'two'],
   ]);
   assert.deepEqual(await world.streams.list(runId), [name]);
-  const found = await (world as never as { readFromStream(n: string, i: number): Promise<ReadableStream> })
-    .readFromStream(name, -1);
+  const older = world as never as {
+    readFromStream(n: string, i: number): Promise<ReadableStream>;
+    writeToStream(n: string, id: string, chunk: string): Promise<void>;
+  };
+  await older.writeToStream('strm_other', runId, 'three');
+  await older.writeToStream('strm_other', runId, 'four');
+  const found = await older.readFromStream('strm_other', -1);
   assert.equal(Buffer.from((await found.getReader().read()).value as Uint8Array).toString(), 'four');
   await assert.rejects(world.streams.write(runId, name, 'late'), { status: 409 });
 });

@@ -30,7 +30,8 @@ def violations_of_stream_notes(
 ) -> list[str]:
     """A note lies in the partition of its name: readers look for it nowhere else."""
     return [
-        f"{keys.stream_run(name).removeprefix(keys.base)} lies in another partition than its name"
+        f"{keys.stream_run(name).removeprefix(keys.base)} is in another partition than its name "
+        "belongs to"
         for name in sorted(snapshot.names("stream"))
         if partitions.of(name) is not keys
     ]
