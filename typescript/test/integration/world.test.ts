@@ -299,7 +299,8 @@ test('calls survive a server that is killed again and again', async () => {
     ended = true;
   });
   const running = (): boolean => !ended;
-  for (let round = 0; round < 2 || running(); round += 1) {
+  // Not for ever: a server that is killed as soon as it is there lets no call through.
+  for (let round = 0; round < 2 || (running() && round < 5); round += 1) {
     await servers.kill();
     await servers.serve();
   }
