@@ -73,7 +73,7 @@ conformance: $(TEST) $(NPM) ## run the TypeScript SDK's own suites for Worlds
 test: $(TEST) ## run the quick part of the tests, which needs Python, make and git alone
 	$(BIN)/python $(QUICK)
 
-test-all: test-typescript conformance test-rest test-lowest test-pythons ## run what test leaves out, then other versions and Pythons
+test-all: test-rest test-typescript conformance test-lowest test-pythons ## run what test leaves out, then other versions and Pythons
 
 test-rest: $(DEV) ## run all tests, the servers taking turns, with coverage of Python and Lua
 	$(COVERED) --in-turn tests $(PYTEST_ARGS)

@@ -640,7 +640,9 @@ def _content(
     """
     if record.body:
         return read(record.body), read(record.headers) if record.headers else None
-    return _names(record.queue_name, run_id, record.step, step_name.decode()), None
+    names = _names(record.queue_name, run_id, record.step, step_name.decode())
+    # The name of a step may be empty.
+    return names | {"stepName": step_name.decode()} if record.step else names, None
 
 
 def dead_letter_from(row: Sequence[Any]) -> DeadLetter:

@@ -125,13 +125,13 @@ PAIRS: Final = [
 class Course:
     """The state of an entity while events come one after another, as the tables say."""
 
-    def __init__(self, name: str, state: str, length: int) -> None:
+    def __init__(self, name: str, state: str, before: Sequence[str]) -> None:
         self._name = name
         self._table = ENTITIES[name].table
         self._state = state
         self._seen: dict[str, int] = {}
         """What counts once -> the slot of its event."""
-        self._length = length
+        self._before = before
         self.types: list[str] = []
 
     def follow(self, event: str) -> Answer:
@@ -150,9 +150,11 @@ class Course:
         self.types += [created[kind]] if outcome.events == 2 else []
         self.types += [kind] if outcome.events else []
         self._state = self._behind(outcome.state or self._state)
-        slot = self._length + len(self.types) if outcome.events else 0
+        log = [*self._before, *self.types]
+        # A start of a running run answers the event that has started it.
+        slot = len(log) if outcome.events else log.index("run_started") + 1
         self._seen[event] = slot
-        return Answer(slot=slot, event_type=kind if slot else "")
+        return Answer(slot=slot, event_type=kind)
 
     def _outcome(self, event: str) -> Outcome:
         if self._name != "run" and event == "run_completed":
@@ -273,7 +275,7 @@ def is_explained(
 ) -> bool:
     """Whether an order of the calls gives these answers and this log."""
     for order in permutations(range(len(events))):
-        course = Course(name, state, len(before))
+        course = Course(name, state, before)
         fits = all(course.follow(events[i]) == answers[i] for i in order)
         if fits and before + course.types == after:
             return True

@@ -476,7 +476,8 @@ class Load:
         results = await together(
             *(self._ask(each, run_id, e.event("run_started")) for each in self._worlds)
         )
-        assert sum(result.event is not None for result in results) == 1
+        # All name the event that has started the run.
+        assert len({result.event.event_id for result in results if result.event}) == 1
         return run_id
 
     async def _ask(
