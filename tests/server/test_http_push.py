@@ -23,6 +23,8 @@ from support.ports import reserved_port
 from support.queue_tools import NAME, TOPIC, content, start_run, wake
 from support.until import until
 
+pytestmark = pytest.mark.slow
+
 SECRETS = ["an-old-token-of-the-app", "a-new-token-of-the-app"]
 STEP_NAME = "__wkf_step_charge"
 

@@ -19,6 +19,8 @@ from support.http_cases import CASES, prepare
 from support.http_server import CBOR, Client, request_id, serving
 from support.queue_tools import NAME, TOPIC, content
 
+pytestmark = pytest.mark.slow
+
 WRITES: Final = sorted(name for name, method in METHODS.items() if not method.has_get)
 COUNTING: Final = ("queue.redrive", "queue.purgeDeadLetters")
 """They look for letters first, and find none when they are repeated."""

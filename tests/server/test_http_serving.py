@@ -29,6 +29,8 @@ from support.ports import reserved_port
 from support.private_servers import any_kind
 from support.until import wait_until
 
+pytestmark = pytest.mark.slow
+
 TOKEN: Final = "a-token-of-the-orders-app"
 SERVE: Final = [sys.executable, "-m", "redis_world", "serve"]
 
@@ -142,7 +144,6 @@ async def test_a_running_request_finishes_at_a_stop(tmp_path: Path, url: str) ->
         assert time.monotonic() - began < 15
 
 
-@pytest.mark.slow
 def test_processes_share_a_port_and_are_replaced(tmp_path: Path, url: str) -> None:
     port = free_port()
     options = ["--url", url, "--port", str(port), "--processes", "2"]
