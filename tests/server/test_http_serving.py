@@ -161,6 +161,39 @@ def test_processes_share_a_port_and_are_replaced(tmp_path: Path, url: str) -> No
     assert f"server process {first[0]} ended with code -9" in log_of(tmp_path)
 
 
+async def test_processes_let_their_requests_finish(tmp_path: Path, url: str) -> None:
+    """Their supervisor's signal, and that of a terminal, are one stop."""
+    port = free_port()
+    options = ["--url", url, "--port", str(port), "--processes", "2"]
+    with serving(tmp_path, *options) as process:
+        await asyncio.to_thread(wait_until, lambda: log_of(tmp_path).count("serving on") == 2)
+        await asyncio.to_thread(wait_until, lambda: is_ready(port))
+        poll = {"topics": ["__wkf_workflow_"], "wait": 20}
+        polling = [asyncio.create_task(Client(port).call("queue.claim", poll)) for _ in range(8)]
+        await asyncio.sleep(0.5)
+        for each in children(process.pid):
+            os.kill(each, signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
+        replies = await asyncio.gather(*polling)
+        assert {(each.status, str(each.value)) for each in replies} == {(200, "{'messages': []}")}
+        assert await asyncio.to_thread(process.wait, 40) == 0
+    assert "Traceback" not in log_of(tmp_path)
+    assert log_of(tmp_path).count("server ended") == 2
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path, url: str) -> None:
+    port = free_port()
+    with serving(tmp_path, "--url", url, "--port", str(port)) as process:
+        wait_until(lambda: is_ready(port))
+        with socket.create_connection(("127.0.0.1", port)) as other:
+            # A request that does not end by itself.
+            other.sendall(b"GET /v1/streams.read?runId=r&name=s HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert other.recv(20)
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) in (0, 130)
+
+
 def children(pid: int) -> list[int]:
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
     return [int(each) for each in text.split()]

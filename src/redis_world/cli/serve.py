@@ -139,7 +139,13 @@ def serve(
     gc.freeze()
     with asyncio.Runner(loop_factory=running.new_loop) as runner:
         is_in_order = runner.run(
-            running.serve(application, listening, tls=tls, shutdown_timeout=shutdown_timeout)
+            running.serve(
+                application,
+                listening,
+                tls=tls,
+                shutdown_timeout=shutdown_timeout,
+                is_supervised=descriptor is not None,
+            )
         )
     if not is_in_order:
         raise typer.Exit(INTERRUPTED_EXIT_CODE)

@@ -19,7 +19,7 @@ from redis_world.errors import ConfigurationError
 from redis_world.server.app import App
 from redis_world.server.protocol import BoundedProtocol
 from redis_world.server.push import PushOptions
-from redis_world.signals import stopped_by_signals
+from redis_world.signals import HURRYING, stopped_by_signals
 
 __all__ = ["Address", "PushOptions", "Tls", "bind", "check_tls", "new_loop", "serve"]
 
@@ -96,9 +96,10 @@ def bind(address: Address) -> socket.socket:
 class _Server(uvicorn.Server):
     """Ends polls and live streams at the first signal, so that their requests finish."""
 
-    def __init__(self, config: uvicorn.Config, app: App) -> None:
+    def __init__(self, config: uvicorn.Config, app: App, *, is_supervised: bool) -> None:
         super().__init__(config)
         self._app = app
+        self._is_supervised = is_supervised
         self._loop = asyncio.get_running_loop()
 
     @contextlib.contextmanager
@@ -107,7 +108,9 @@ class _Server(uvicorn.Server):
 
         Uvicorn's own would raise the signal again at the end: a stop is no failure.
         """
-        with stopped_by_signals(self.stop):
+        # A supervisor and the terminal may both send the signal of a single stop.
+        stop = self.stop if self._is_supervised else self.stop_or_hurry
+        with stopped_by_signals(stop), stopped_by_signals(self.hurry, HURRYING):
             yield
 
     async def on_tick(self, counter: int) -> bool:
@@ -117,10 +120,21 @@ class _Server(uvicorn.Server):
 
     def stop(self) -> None:
         """Begin the end, from any thread."""
-        self.force_exit = self.should_exit
         self.should_exit = True
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._app.stopping.set)
+
+    def hurry(self) -> None:
+        """End at once."""
+        self.force_exit = True
+        self.stop()
+
+    def stop_or_hurry(self) -> None:
+        """Begin the end; called again, end at once."""
+        if self.should_exit:
+            self.hurry()
+        else:
+            self.stop()
 
 
 async def serve(
@@ -130,6 +144,7 @@ async def serve(
     tls: Tls | None = None,
     idle_timeout: float = 75.0,
     shutdown_timeout: float = 20.0,
+    is_supervised: bool = False,
 ) -> bool:
     """Serve until SIGTERM or SIGINT, or until `app.stopping` is set.
 
@@ -142,6 +157,8 @@ async def serve(
         tls: the certificate; None for plain HTTP.
         idle_timeout: seconds after which a connection without a request is closed.
         shutdown_timeout: seconds that running requests get.
+        is_supervised: whether SIGTERM and SIGINT may arrive twice for one stop. Then SIGQUIT ends
+            it at once.
 
     Returns:
         Whether it ended in good order, and not at once by a second signal.
@@ -164,7 +181,7 @@ async def serve(
         backlog=_BACKLOG,
         **options,
     )
-    server = _Server(config, app)
+    server = _Server(config, app, is_supervised=is_supervised)
     host, port = listening.getsockname()[:2]
     logger.info(
         "serving on %s://%s:%d",
