@@ -19,6 +19,8 @@ from support.backends import Backend
 from support.http_server import Client, serving
 from support.queue_tools import TOPIC
 
+pytestmark = pytest.mark.large
+
 SECRETS: Final = {role: f"secret-token-of-{role}" for role in Role}
 OTHER: Final = "secret-token-of-another-namespace"
 EVERYBODYS: Final = ("server.info", "streams.read")

@@ -19,6 +19,8 @@ from support.backends import Backend
 from support.http_server import CBOR, JSON, Client, Served, read_reply, serving
 from support.queue_tools import TOPIC
 
+pytestmark = pytest.mark.large
+
 LIMIT: Final = 100_000
 PUBLIC: Final = ("/livez", "/readyz", "/openapi.json")
 ERROR_KEYS: Final = {"status", "code", "message", "retryAfter", "reason"}

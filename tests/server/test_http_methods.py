@@ -20,6 +20,8 @@ from support.http_cases import CASES, TOKEN, Prepared, prepare
 from support.http_server import Client, serving
 from support.queue_tools import NAME, TOPIC, content
 
+pytestmark = pytest.mark.large
+
 
 def test_every_method_has_a_case() -> None:
     assert {*CASES} == {*METHODS}

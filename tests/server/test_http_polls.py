@@ -18,6 +18,8 @@ from support.commandstats import Counts
 from support.http_server import CBOR, Client, Served, serving
 from support.queue_tools import NAME, TOPIC
 
+pytestmark = pytest.mark.large
+
 STEPS = "__wkf_step_"
 
 
