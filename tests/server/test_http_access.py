@@ -204,6 +204,9 @@ def test_a_token_is_rotated_without_a_restart(
     replace(file, "the-first-token-of-all n app\nthe-second-token-of-all n app\n")
     both = [entry.find("the-first-token-of-all"), entry.find("the-second-token-of-all")]
     assert [each.in_work for each in both if each] == [3, 0]
+    # A request that began before the change ends after it.
+    first.in_work -= 1
+    assert [each.in_work for each in both if each] == [2, 0]
     assert entry.secrets_of("n", Role.APP) == ["the-first-token-of-all", "the-second-token-of-all"]
     replace(file, "the-second-token-of-all n app\n")
     assert entry.find("the-first-token-of-all") is None
@@ -234,6 +237,19 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigurationError, match="can't read the tokens"):
         Access(file=tmp_path / "binary")
+
+
+def test_a_change_of_a_token_counts_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "_LOOK_SECONDS", 0.0)
+    file = tmp_path / "tokens.txt"
+    file.write_text("the-first-token-of-all n app\n")
+    entry = Access(file=file)
+    replace(file, "the-first-token-of-all other read 7\n")
+    token = entry.find("the-first-token-of-all")
+    assert token is not None
+    assert (token.namespace, token.role, token.requests) == ("other", Role.READ, 7)
 
 
 # -- versions ------------------------------------------------------------------------------

@@ -61,6 +61,14 @@ class Token:
     def __post_init__(self) -> None:
         self.digest = sha256(self.secret.encode()).digest()
 
+    def updated(self, other: Token) -> Token:
+        """This token with what another one of the same secret allows.
+
+        Not the other one: the requests that are in work end as this one's.
+        """
+        self.namespace, self.role, self.requests = other.namespace, other.role, other.requests
+        return self
+
 
 def parse_tokens(text: str, where: str) -> list[Token]:
     """Read tokens: one per line, as `<token> <namespace> <role> [<requests at a time>]`.
@@ -123,7 +131,6 @@ class Access:
         self._from_file: list[Token] = []
         self._looked_at = time.monotonic()
         self._stamp: tuple[int, int, int] | None = None
-        self._was_read = False
         if file is not None:
             self._read(file)
 
@@ -162,14 +169,22 @@ class Access:
             return
         self._looked_at = now
         try:
-            if self._stamp_of(self._file) != self._stamp:
-                self._read(self._file)
+            if self._stamp_of(self._file) == self._stamp:
+                return
+            self._read(self._file)
         except ConfigurationError as error:
             # The old ones stay valid: a half-written file must not lock everybody out.
             logger.error(  # noqa: TRY400 - the text tells what happened
                 "kept the old tokens: %s", error, extra={"event": "tokens.refused"}
             )
             self._stamp = self._stamp_of(self._file)
+        else:
+            count = len(self._from_file)
+            logger.info(
+                "%d tokens were read again",
+                count,
+                extra={"event": "tokens.changed", "count": count},
+            )
 
     def _read(self, file: Path) -> None:
         stamp = self._stamp_of(file)
@@ -177,19 +192,10 @@ class Access:
             text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
             raise ConfigurationError(f"can't read the tokens in {file}: {error}") from None
-        old = {token.secret: token for token in self._from_file}
+        known = {token.secret: token for token in self._from_file}
         tokens = parse_tokens(text, str(file))
-        for token in tokens:
-            # What it has in work counts on.
-            if token.secret in old:
-                token.in_work = old[token.secret].in_work
-        if self._was_read:
-            logger.info(
-                "%d tokens were read again",
-                len(tokens),
-                extra={"event": "tokens.changed", "count": len(tokens)},
-            )
-        self._from_file, self._stamp, self._was_read = tokens, stamp, True
+        self._from_file = [known.get(token.secret, token).updated(token) for token in tokens]
+        self._stamp = stamp
 
     @staticmethod
     def _stamp_of(file: Path) -> tuple[int, int, int] | None:
