@@ -18,7 +18,7 @@ from support import events as e
 from support.backends import Backend
 from support.http_cases import CASES, TOKEN, Prepared, prepare
 from support.http_server import Client, serving
-from support.queue_tools import NAME, TOPIC, content
+from support.queue_tools import NAME, TOPIC, claim_one, content
 
 pytestmark = pytest.mark.large
 
@@ -138,6 +138,17 @@ async def test_a_claimed_message_is_there_whole(world: RedisWorld, client: Clien
     assert (message["headers"], message["deploymentId"]) == ({"a": "b"}, "d")
     assert (message["attempt"], message["failures"], message["postponed"]) == (1, 0, 0)
     assert await world.queue.ack(Message.from_handle(message["handle"]))
+
+
+async def test_counts_name_what_was_postponed(world: RedisWorld, client: Client) -> None:
+    run_id = await e.new_run(world)
+    await world.queue.send(NAME, content(1, run_id))
+    assert await world.queue.postpone(await claim_one(world), 60)
+    stats = await client.value("queue.stats", {"topic": TOPIC})
+    assert (stats["delayed"], stats["postponed"]) == (1, 1)
+    (name,) = stats["postponedNames"]
+    assert (name["queueName"], name["stepName"]) == (NAME, None)
+    assert name["age"] >= 0
 
 
 # -- values --------------------------------------------------------------------------------

@@ -369,9 +369,9 @@ async def _postpone(world: RedisWorld, args: a.PostponeArguments) -> Any:
 @_method("queue.stats", READ, a.TopicArguments, get=True)
 async def _stats(world: RedisWorld, args: a.TopicArguments) -> Any:
     """Count the messages of a topic by their state."""
-    found = asdict(await world.queue.stats(args.topic))
-    found["postponed_names"] = [_in_camel_case(each) for each in found["postponed_names"]]
-    return _in_camel_case(found)
+    stats = await world.queue.stats(args.topic)
+    names = [_in_camel_case(each._asdict()) for each in stats.postponed_names]
+    return _in_camel_case(asdict(stats) | {"postponed_names": names})
 
 
 def _in_camel_case(fields: Mapping[str, Any]) -> dict[str, Any]:
