@@ -21,6 +21,7 @@ from typing import Any, Final
 import pytest
 import trustme
 
+from redis_world.server.running import Address
 from redis_world.testing import redis_server
 from redis_world.testing.ports import free_port
 from support.command_line import environment
@@ -89,6 +90,16 @@ REFUSED: Final[dict[str, tuple[list[str], str]]] = {
     "a key alone": (["--keyfile", "no-such-file"], "--keyfile needs --certfile"),
     "no url": ([], "REDIS_WORLD_URL"),
 }
+
+
+LOOPBACK: Final = ["127.0.0.1", "127.1.2.3", "localhost", "::1"]
+ELSEWHERE: Final = ["0.0.0.0", "::", "10.0.0.1", "127.0.0.1.example.com", "localhost.example.com",  # noqa: S104
+                    "::1234", "", "127.0.0.256"]  # fmt: skip
+
+
+def test_loopback_is_this_machine_alone() -> None:
+    assert all(Address(host, 0).is_loopback for host in LOOPBACK)
+    assert not any(Address(host, 0).is_loopback for host in ELSEWHERE)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, Final
 
 import uvicorn
@@ -26,7 +27,6 @@ __all__ = ["Address", "PushOptions", "Tls", "bind", "check_tls", "new_loop", "se
 logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 2048
-_LOOPBACK: Final = ("127.", "::1", "localhost")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,12 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine reaches it."""
-        return self.host.startswith(_LOOPBACK)
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False  # a name, which may lead anywhere
 
 
 @dataclass(frozen=True)
