@@ -212,6 +212,7 @@ async def test_a_bad_request_id_is_refused(
 async def test_headers_that_are_too_large(client: Client) -> None:
     reply = await client.send("GET", "/livez", headers={"X": "x" * protocol.MAX_HEADER_BYTES})
     assert reply.status == 431
+    assert (reply.value["status"], reply.value["code"]) == (431, "headers-too-large")
     many = {f"X-{i}": "x" * 100 for i in range(900)}
     assert (await client.send("GET", "/livez", headers=many)).status == 431
     assert (await client.send("GET", "/livez", headers={"X": "x" * 60_000})).status == 200
@@ -222,7 +223,9 @@ async def test_slow_headers(client: Client, monkeypatch: pytest.MonkeyPatch, sen
     monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
     writer.write(sent)
-    assert (await read_reply(reader)).status == 408
+    reply = await read_reply(reader)
+    assert reply.status == 408
+    assert (reply.value["status"], reply.value["code"]) == (408, "timeout")
     assert await reader.read() == b""
     writer.close()
 

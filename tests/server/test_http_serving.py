@@ -93,7 +93,7 @@ REFUSED: Final[dict[str, tuple[list[str], str]]] = {
 
 
 LOOPBACK: Final = ["127.0.0.1", "127.1.2.3", "localhost", "::1"]
-ELSEWHERE: Final = ["0.0.0.0", "::", "10.0.0.1", "127.0.0.1.example.com", "localhost.example.com",  # noqa: S104
+ELSEWHERE: Final = ["0.0.0.0", "::", "10.0.0.1", "127.0.0.1.example.com", "localhost.example.com",
                     "::1234", "", "127.0.0.256"]  # fmt: skip
 
 

@@ -6,9 +6,13 @@ Here, and not in the application, since most requests come in one piece, and nee
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from redis_world.server.failures import RequestError, failure_of
+from redis_world.server.wire import JSON, encode
 
 __all__ = ["BoundedProtocol"]
 
@@ -19,18 +23,32 @@ BODY_SECONDS: Final = 30.0
 MAX_HEADER_BYTES: Final = 64 * 1024
 
 _HEAD: Final = b"HTTP/1.1 2"
-_TOO_LARGE: Final = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-    b"content-length: 0\r\nconnection: close\r\n\r\n"
+
+
+def _refusal(status: HTTPStatus, code: str, message: str) -> bytes:
+    """A whole reply, for what the application never sees; its body is as its errors have it."""
+    body = encode(failure_of(RequestError(status, code, message)), JSON)
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: {JSON}\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+_TOO_LARGE: Final = _refusal(
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    "headers-too-large",
+    f"headers may have {MAX_HEADER_BYTES} bytes",
 )
-_TIMEOUT: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_TIMEOUT: Final = _refusal(
+    HTTPStatus.REQUEST_TIMEOUT, "timeout", "the request did not arrive in time"
+)
 
 
-async def _refuse_headers(_scope: Any, _receive: Any, send: Any) -> None:
-    """Answer a request whose headers came in one piece, and are too large."""
-    headers = [(b"content-length", b"0"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": 431, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
+async def _leave_unanswered(_scope: Any, receive: Any, _send: Any) -> None:
+    """Stand in for the application where the protocol has answered."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class _WholeReplies:
@@ -73,7 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._header_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._in_headers = True
-        self._in_body = False
+        """Whether the next byte is one of headers, or else of a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
@@ -98,22 +116,19 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._refuse(_TOO_LARGE)
             elif self._timer is None:
                 self._start_timer(HEADER_SECONDS)
-        elif self._in_body and self._timer is None:
+        elif not self._in_headers and self._timer is None:
             self._start_timer(BODY_SECONDS)
-
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._in_headers = True
-        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """The headers of a request are there."""
+        # They may have come in one piece with a body.
         is_large = self._header_bytes > MAX_HEADER_BYTES and self._header_size() > MAX_HEADER_BYTES
-        self._in_headers, self._header_bytes, self._in_body = False, 0, True
+        self._in_headers, self._header_bytes = False, 0
         self._stop_timer()
         app = self.app
         if is_large:
-            self.app = _refuse_headers
+            self._refuse(_TOO_LARGE)
+            self.app = _leave_unanswered
         super().on_headers_complete()
         self.app = app
 
@@ -123,7 +138,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """A request is there as a whole; what comes next are headers again."""
         super().on_message_complete()
-        self._in_headers, self._in_body = True, False
+        self._in_headers = True
         self._stop_timer()
 
     def _start_timer(self, seconds: float) -> None:
@@ -138,10 +153,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_timer()
         if not self.transport.is_closing():
             # In the middle of another reply nobody would understand it.
-            if (
-                self.cycle is None
-                or not self.cycle.response_started
-                or self.cycle.response_complete
-            ):
+            is_answering = self.cycle is not None and self.cycle.response_started
+            if not is_answering or self.cycle.response_complete:
                 self.transport.write(reply)
             self.transport.close()
